@@ -1,0 +1,1 @@
+"""From shards and runs to answers."""

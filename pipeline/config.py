@@ -1,0 +1,242 @@
+"""The configuration of a build: one record from which flags, TOML keys and docs are made."""
+
+import dataclasses
+import hashlib
+import json
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from clozemill.pipeline.errors import ConfigError
+
+Kind = Literal["input", "instances", "masks", "layout", "execution"]
+"""What a field decides.
+
+input: which documents are read; compared with the finished folder by its inventory.
+instances: the instances made from those documents; enters the instance fingerprint.
+masks: the variants laid over the instances; enters the dataset fingerprint with the above.
+layout: how the files hold them; changes bytes, never the dataset digest.
+execution: how the work is done; changes nothing that is written.
+"""
+
+
+def _setting(default: Any, kind: Kind, text: str, choices: tuple[str, ...] = ()) -> Any:
+    return field(default=default, metadata={"kind": kind, "help": text, "choices": choices})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildConfig:
+    """Everything `clozemill build` can be told. The help text of a field is its meaning."""
+
+    inputs: tuple[str, ...] = _setting((), "input", "Files, folders, globs, URLs or hf:NAME.")
+    tokenizer: str = _setting(
+        "", "execution", "Tokenizer folder, vocab.txt, tokenizer.json or hub name."
+    )
+    out: str = _setting("", "execution", "The dataset folder to write.")
+
+    recipe: str = _setting(
+        "bert",
+        "instances",
+        "How instances are made: sentence pairs (bert) or packed sentences (roberta-*).",
+        ("bert", "roberta-full", "roberta-doc"),
+    )
+    max_seq_length: int = _setting(128, "instances", "Longest instance, in tokens with specials.")
+    dupe_factor: int = _setting(1, "instances", "How often the pairs of a document are re-drawn.")
+    short_seq_prob: float = _setting(
+        0.1, "instances", "Share of documents that aim for a random shorter length."
+    )
+    nsp_balance: str = _setting(
+        "original",
+        "instances",
+        "Labels by the original's coin, or steered towards one half.",
+        ("original", "exact"),
+    )
+    long_sentences: str = _setting(
+        "split",
+        "instances",
+        "Packed recipes: what becomes of a sentence longer than an instance.",
+        ("split", "truncate", "drop"),
+    )
+    mask_variants: int = _setting(10, "masks", "Static maskings stored per instance; 0 is none.")
+    masked_lm_prob: float = _setting(0.15, "masks", "Share of tokens selected for prediction.")
+    max_predictions_per_seq: int | None = _setting(
+        None, "masks", "Cap on selected tokens of an instance; by default what the share asks for."
+    )
+    mask_unit: str = _setting(
+        "token", "masks", "Select single tokens, or all pieces of a word.", ("token", "word")
+    )
+    mask_count: str = _setting(
+        "rounded",
+        "masks",
+        "Selected tokens per instance: BERT's rounded share, or RoBERTa's random rounding.",
+        ("rounded", "stochastic"),
+    )
+    mask_token_prob: float = _setting(0.8, "masks", "Share of selected shown as [MASK].")
+    random_token_prob: float = _setting(0.1, "masks", "Share of selected shown as a random token.")
+    random_tokens: str = _setting(
+        "ordinary",
+        "masks",
+        "Draw random tokens from ordinary ones, or from the whole vocabulary as the original.",
+        ("ordinary", "all"),
+    )
+    seed: int = _setting(0, "instances", "Seed of pairs and masks.")
+    split_seed: int = _setting(0, "instances", "Seed of the train/validation split alone.")
+    validation_fraction: float = _setting(
+        0.01, "instances", "Share of documents held out for validation."
+    )
+    validation: tuple[str, ...] = _setting(
+        (), "input", "Inputs to use as the validation split instead of a share."
+    )
+    duplicates: str = _setting(
+        "drop", "instances", "What becomes of a document whose text was seen.", ("drop", "keep")
+    )
+    source: str = _setting("", "input", "Name of the corpus these inputs are.")
+    source_field: str | None = _setting(
+        None, "input", "Record field that names the corpus of a document."
+    )
+    source_weight: dict[str, float] = _setting(
+        {}, "instances", "NAME=2.0: repeat a source's documents that often; fractions are drawn."
+    )
+    id_field: str | None = _setting(None, "input", "Record field with your own document id.")
+    text_field: str = _setting("text", "input", "Record field with the document's text.")
+    min_document_sentences: int = _setting(
+        1, "instances", "Leave out documents with fewer sentences."
+    )
+    language: str = _setting("en", "instances", "Language of the sentence splitter.")
+    layout: str = _setting(
+        "prose",
+        "input",
+        "In .txt files: a file is a document (prose), a line is a sentence and a blank line ends "
+        "a document (sentences), or a line is a document (lines).",
+        ("prose", "sentences", "lines"),
+    )
+    input_format: str | None = _setting(
+        None,
+        "input",
+        "Format of standard input and of files with other endings.",
+        ("txt", "jsonl", "parquet", "arrow"),
+    )
+    on_bad_input: str = _setting(
+        "error",
+        "input",
+        "Stop at bytes or records that cannot be read, skip them, or replace bad bytes.",
+        ("error", "skip", "replace"),
+    )
+    limit_documents: int | None = _setting(None, "input", "Read only the first N documents.")
+    bucket_tokens: int = _setting(
+        8_000_000, "instances", "Documents are shuffled and paired within buckets of this size."
+    )
+
+    format: str = _setting("arrow", "layout", "File format of the shards.", ("arrow", "webdataset"))
+    compression: str = _setting(
+        "none", "layout", "Compression inside the shards.", ("none", "lz4", "zstd")
+    )
+    shard_size: int = _setting(65_536, "layout", "Most instances in one shard.")
+
+    workers: int | None = _setting(None, "execution", "Worker processes; by default all cores.")
+    engine: str = _setting("local", "execution", "Where the tasks run.", ("local", "ray"))
+    ray_address: str | None = _setting(None, "execution", "Address of a running Ray cluster.")
+    overwrite: bool = _setting(False, "execution", "Replace a finished dataset in the folder.")
+
+    def __post_init__(self) -> None:
+        """Raise `ConfigError` for the first setting that cannot be used."""
+        for item in dataclasses.fields(self):
+            _check_choice(item, getattr(self, item.name))
+        for name in _PROBABILITIES:
+            _check_range(name, getattr(self, name), 0.0, 1.0)
+        for name, (low, high) in _RANGES.items():
+            value = getattr(self, name)
+            if value is not None:
+                _check_range(name, value, low, high)
+        if self.mask_token_prob + self.random_token_prob > 1.0 + 1e-12:
+            raise ConfigError(
+                f"mask_token_prob {self.mask_token_prob} and random_token_prob "
+                f"{self.random_token_prob} add up to more than 1; lower one of them."
+            )
+        for name, weight in self.source_weight:
+            _check_range(f"source_weight {name}", weight, 0.0, 1000.0)
+        if self.validation and self.limit_documents is not None:
+            raise ConfigError(
+                "limit_documents and validation inputs exclude each other; drop one of them."
+            )
+
+    @property
+    def has_pairs(self) -> bool:
+        """Whether the recipe makes A/B pairs with a next-sentence label."""
+        return self.recipe == "bert"
+
+    def settings(self, *kinds: Kind) -> dict[str, Any]:
+        """Return the fields of the given kinds, by name, ready for JSON."""
+        chosen = {
+            item.name: getattr(self, item.name)
+            for item in dataclasses.fields(self)
+            if item.metadata["kind"] in kinds
+        }
+        return {name: list(v) if isinstance(v, tuple) else v for name, v in chosen.items()}
+
+
+_PROBABILITIES = (
+    "short_seq_prob",
+    "masked_lm_prob",
+    "mask_token_prob",
+    "random_token_prob",
+    "validation_fraction",
+)
+_RANGES: dict[str, tuple[int, int]] = {
+    "max_seq_length": (5, 65_535),
+    "dupe_factor": (1, 1_000),
+    "mask_variants": (0, 10_000),
+    "max_predictions_per_seq": (1, 65_535),
+    "min_document_sentences": (1, 1_000_000),
+    "limit_documents": (1, 2**62),
+    "bucket_tokens": (1_000, 100_000_000),
+    "shard_size": (1, 10_000_000),
+    "workers": (1, 4_096),
+    "seed": (0, 2**64 - 1),
+    "split_seed": (0, 2**64 - 1),
+}
+
+
+def _check_choice(item: "dataclasses.Field[Any]", value: Any) -> None:
+    choices = item.metadata["choices"]
+    if choices and value is not None and value not in choices:
+        raise ConfigError(f"{item.name} is {value!r}; it must be one of {', '.join(choices)}.")
+
+
+def _check_range(name: str, value: float, low: float, high: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+        raise ConfigError(f"{name} is {value!r}; it must be between {low} and {high}.")
+
+
+def fingerprint(settings: dict[str, Any]) -> str:
+    """Return the hex BLAKE2b-128 of settings as canonical JSON.
+
+    >>> fingerprint({"b": 1, "a": 2}) == fingerprint({"a": 2, "b": 1})
+    True
+    """
+    text = json.dumps(settings, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def read_config_file(path: str | Path) -> dict[str, Any]:
+    """Return the settings of a TOML file; keys may be spelled like flags or like fields.
+
+    Raises:
+        ConfigError: The file cannot be read, is not TOML, or has an unknown key.
+    """
+    try:
+        with open(path, "rb") as stream:
+            table = tomllib.load(stream)
+    except OSError as error:
+        raise ConfigError(f"cannot read the configuration {path}: {error.strerror}.") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path} is not TOML: {error}.") from error
+    known = {item.name for item in dataclasses.fields(BuildConfig)}
+    settings = {key.replace("-", "_"): value for key, value in table.items()}
+    unknown = sorted(set(settings) - known)
+    if unknown:
+        raise ConfigError(f"{path} has the unknown key {unknown[0]!r}; see clozemill build --help.")
+    if isinstance(settings.get("source_weight"), dict):
+        settings["source_weight"] = tuple(sorted(settings["source_weight"].items()))
+    return {k: tuple(v) if isinstance(v, list) else v for k, v in settings.items()}

@@ -1,0 +1,89 @@
+"""The flat arrays that instances are made of, between the recipes and the shards.
+
+Legend: D documents, S sentences, T tokens, N instances, P spans.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Corpus(NamedTuple):
+    """The documents of one bucket and split, in id order, as flat arrays."""
+
+    tokens: NDArray[np.unsignedinteger]
+    """uint16 or uint32 (T,): token ids of all sentences, without specials."""
+
+    sentence_starts: NDArray[np.int64]
+    """(S + 1,): where each sentence starts in `tokens`. No sentence is empty."""
+
+    document_starts: NDArray[np.int64]
+    """(D + 1,): where each document starts among the sentences. No document is empty."""
+
+    document_ids: NDArray[np.uint64]
+    """(D, 2): the 16-byte document ids as two little-endian words."""
+
+    num_passes: NDArray[np.int64]
+    """(D,): how often the document's instances are drawn; pass numbers are 0 .. n - 1."""
+
+
+class Instances(NamedTuple):
+    """Instances as runs of sentences, before any token is copied.
+
+    A span is a run of sentences of one document. An instance reads
+    `[CLS] span [SEP] span [SEP] ...`; in a pair the first span is A and the second is B.
+    """
+
+    pass_number: NDArray[np.int64]
+    """(N,): the pass of the (first) document that drew it."""
+
+    next_sentence_label: NDArray[np.int8]
+    """(N,): 0 next, 1 random, -1 where the recipe has no pairs."""
+
+    num_chunk_sentences: NDArray[np.int64]
+    """(N,): own sentences in the chunk that made the pair; 0 where the recipe has no pairs."""
+
+    span_starts: NDArray[np.int64]
+    """(N + 1,): where each instance's spans start in the arrays below."""
+
+    span_document: NDArray[np.int64]
+    """(P,): the document, as its place in the corpus."""
+
+    span_first_sentence: NDArray[np.int64]
+    """(P,): its first sentence, counted within the document."""
+
+    span_num_sentences: NDArray[np.int64]
+    """(P,): how many sentences it runs over."""
+
+    span_cut_front: NDArray[np.int64]
+    """(P,): tokens of its first sentences that are not in the instance."""
+
+    span_cut_back: NDArray[np.int64]
+    """(P,): tokens of its last sentences that are not in the instance."""
+
+
+class TokenBatch(NamedTuple):
+    """Assembled instances: what a model reads, unmasked and without padding."""
+
+    input_ids: NDArray[np.unsignedinteger]
+    """(T,): token ids of all instances with their specials, one after the other."""
+
+    starts: NDArray[np.int64]
+    """(N + 1,): where each instance starts in `input_ids`."""
+
+    segment_b_start: NDArray[np.int64]
+    """(N,): first position of B; the length where there is no B."""
+
+
+class MaskBatch(NamedTuple):
+    """Overlays of N instances x K variants, instance by instance, variant by variant."""
+
+    positions: NDArray[np.unsignedinteger]
+    """uint8 or uint16: selected positions within the instance, ascending."""
+
+    token_ids: NDArray[np.unsignedinteger]
+    """Same length: what the input shows at each selected position."""
+
+    starts: NDArray[np.int64]
+    """(N * K + 1,): where each overlay starts in the two arrays above."""
