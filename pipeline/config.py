@@ -95,8 +95,8 @@ class BuildConfig:
     source_field: str | None = _setting(
         None, "input", "Record field that names the corpus of a document."
     )
-    source_weight: dict[str, float] = _setting(
-        {}, "instances", "NAME=2.0: repeat a source's documents that often; fractions are drawn."
+    source_weight: tuple[tuple[str, float], ...] = _setting(
+        (), "instances", "NAME=2.0: repeat a source's documents that often; fractions are drawn."
     )
     id_field: str | None = _setting(None, "input", "Record field with your own document id.")
     text_field: str = _setting("text", "input", "Record field with the document's text.")
