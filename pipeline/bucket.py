@@ -56,6 +56,12 @@ class BucketDocuments:
         return list_lengths(self.table["tokens"].chunk(0))
 
     @property
+    def num_unknown(self) -> NDArray[np.int64]:
+        """Tokens of each document that are `[UNK]`, (D,)."""
+        counts: NDArray[np.int64] = self.table["num_unknown"].chunk(0).to_numpy()
+        return counts
+
+    @property
     def num_sentences(self) -> NDArray[np.int64]:
         """Sentences with tokens of each document, (D,)."""
         return list_lengths(self.table["sentence_lengths"].chunk(0))
@@ -130,9 +136,7 @@ def _of_split_by_input(table: pa.Table, bucket: Bucket) -> pa.Table:
     """Return the split's rows; a text among the validation inputs is never training text."""
     held_out = pc.unique(table.filter(table["is_validation"])["document_id"])
     is_validation = pc.is_in(table["document_id"], value_set=held_out)
-    return table.filter(
-        is_validation if bucket.split == "validation" else pc.invert(is_validation)
-    )
+    return table.filter(is_validation if bucket.split == "validation" else pc.invert(is_validation))
 
 
 def _table_ids(table: pa.Table) -> NDArray[np.uint64]:

@@ -91,15 +91,14 @@ def close_ledger(ledger: Ledger) -> None:
         )
 
 
-def bucket_ledger(
-    split: str, documents: BucketDocuments, corpus: Corpus, drawn: Drawn
-) -> Ledger:
+def bucket_ledger(split: str, documents: BucketDocuments, corpus: Corpus, drawn: Drawn) -> Ledger:
     """Return what became of a bucket's documents and their tokens."""
     ledger: Ledger = Counter()
     for code, fate in enumerate(FATES):
         of_fate = documents.fates == code
         ledger["documents", split, fate] += int(of_fate.sum())
         ledger["document_tokens", split, fate] += int(documents.num_tokens[of_fate].sum())
+        ledger["unknown_tokens", split, fate] += int(documents.num_unknown[of_fate].sum())
     ledger["documents", split, "duplicate"] += int(documents.num_duplicates.sum())
     own = (documents.num_tokens * documents.num_passes).sum()
     ledger["pass_tokens", split, "own"] += int(own)

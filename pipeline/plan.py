@@ -230,9 +230,7 @@ def _validation_threshold(
     )
 
 
-def _check_enough(
-    num_train: int, num_validation: int, config: BuildConfig, needed: int
-) -> None:
+def _check_enough(num_train: int, num_validation: int, config: BuildConfig, needed: int) -> None:
     if num_train == 0 and num_validation == 0:
         raise InputError(
             "no documents: every record was empty, or left out by min_document_sentences "
