@@ -12,7 +12,7 @@ from clozemill.pipeline.assemble import span_tokens
 from clozemill.pipeline.bucket import FATES, BucketDocuments
 from clozemill.pipeline.errors import ClozemillError
 from clozemill.pipeline.instances import Corpus
-from clozemill.pipeline.read import RECORD_OUTCOMES
+from clozemill.pipeline.read_records import FATES as RECORD_FATES
 from clozemill.pipeline.recipes import Drawn
 
 Ledger = Counter[tuple[str, str, str]]
@@ -69,7 +69,7 @@ def ledger_faults(ledger: Ledger) -> list[str]:
     outcomes = sum(
         count
         for (section, _, reason), count in ledger.items()
-        if section == "records" and reason in RECORD_OUTCOMES
+        if section == "records" and reason in RECORD_FATES
     )
     if records != outcomes:
         faults.append(f"{records} records were read and {outcomes} have an outcome")

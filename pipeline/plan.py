@@ -215,7 +215,7 @@ def _validation_threshold(
     smallest = np.empty(0, np.uint64)
     num_documents = 0
     for census in _censuses(paths, sources, config):
-        hashes = split_hashes(census.ids, config.split_seed)
+        hashes = split_hashes(census.ids, np.uint64(config.split_seed))
         smallest = np.sort(np.concatenate([smallest, hashes]))[:needed]
         num_documents += len(hashes)
     if len(smallest) == needed and int(smallest[-1]) < threshold:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from clozemill.pipeline.assemble import assemble
@@ -173,7 +174,7 @@ class _BucketWriter:
         )
         self.source_names = pa.array(task.sources, pa.string())
         kept_sources = documents.table["source"].take(np.flatnonzero(documents.fates == KEPT))
-        self.sources = kept_sources.combine_chunks().index_in(self.source_names).to_numpy()
+        self.sources = pc.index_in(kept_sources.combine_chunks(), self.source_names).to_numpy()
         self.document_ids = corpus.document_ids.view(np.uint8).reshape(-1, 16)
         everything = np.arange(len(instances.pass_number))
         self.ids = instance_ids(
