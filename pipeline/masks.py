@@ -54,10 +54,10 @@ class MaskRule(NamedTuple):
     """Whether counts are rounded at random (RoBERTa) instead of to the nearest (BERT)."""
     is_word: bool
     """Whether all pieces of a word are selected together."""
-    mask_token_prob: float
-    """A selected position shows `[MASK]` if its uniform draw is below this."""
-    mask_or_random_prob: float
-    """Else a random token if its draw is below this, else the token itself."""
+    mask_threshold: int
+    """A selected position shows `[MASK]` if the upper 53 bits of its draw are below this."""
+    random_threshold: int
+    """Else a random token if they are below this, else the token itself."""
     mask_id: int
     is_special: NDArray[np.bool_]
     """(V,)"""
@@ -101,13 +101,18 @@ def make_mask_rule(config: BuildConfig, vocabulary: MaskVocabulary) -> MaskRule:
         max_predictions=max_predictions,
         is_stochastic=config.mask_count == "stochastic",
         is_word=is_word,
-        mask_token_prob=float(config.mask_token_prob),
-        mask_or_random_prob=float(config.mask_token_prob + config.random_token_prob),
+        mask_threshold=_threshold(config.mask_token_prob),
+        random_threshold=_threshold(config.mask_token_prob + config.random_token_prob),
         mask_id=int(vocabulary.mask_id),
         is_special=is_special,
         random_ids=_random_ids(config, vocabulary),
         is_continuation=np.ascontiguousarray(is_continuation, np.bool_),
     )
+
+
+def _threshold(probability: float) -> int:
+    """Return the integer with: `draws.uniform` < probability if and only if its bits are less."""
+    return math.ceil(probability * 2.0**53)
 
 
 def _random_ids(config: BuildConfig, vocabulary: MaskVocabulary) -> NDArray[np.int64]:
@@ -342,11 +347,11 @@ def _write_overlay(
         while bits != np.uint64(0):
             position = scratch.maskable[(word << 6) + lowest_one(bits)]
             bits &= bits - np.uint64(1)
-            action = draws.uniform(action_key, end - begin)
+            action = draws.upper_bits(action_key, end - begin)
             shown = np.int64(tokens[position])
-            if action < rule.mask_token_prob:
+            if action < rule.mask_threshold:
                 shown = np.int64(rule.mask_id)
-            elif action < rule.mask_or_random_prob:
+            elif action < rule.random_threshold:
                 which = draws.bounded(replacement_key, end - begin, rule.random_ids.size)
                 shown = rule.random_ids[which]
             out.positions[end] = position
