@@ -166,6 +166,13 @@ class BuildConfig:
         """Whether the recipe makes A/B pairs with a next-sentence label."""
         return self.recipe == "bert"
 
+    def num_variants(self, split: str) -> int:
+        """Return the variants stored for a split; validation has one at least.
+
+        So an evaluation is repeatable even where training masks are drawn on the fly.
+        """
+        return max(self.mask_variants, 1) if split == "validation" else self.mask_variants
+
     def settings(self, *kinds: Kind) -> dict[str, Any]:
         """Return the fields of the given kinds, by name, ready for JSON."""
         chosen = {
