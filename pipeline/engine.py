@@ -9,17 +9,20 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import wait as wait_for_handles
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
 from clozemill.pipeline.errors import ClozemillError, ConfigError
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
+
+Results: TypeAlias = Generator[Result, None, None]
+"""Results as they come; closing it early stops the work."""
 
 SINGLE_THREADED = {
     "OMP_NUM_THREADS": "1",
@@ -32,7 +35,7 @@ SINGLE_THREADED = {
 class Engine(Protocol):
     """Runs a function over tasks, in any order, and gives back each result once."""
 
-    def run(self, function: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[Result]:
+    def run(self, function: Callable[[Task], Result], tasks: Sequence[Task]) -> Results[Result]:
         """Yield the results as they come."""
 
 
@@ -62,7 +65,7 @@ class LocalEngine:
         """Take the number of worker processes."""
         self.workers = workers
 
-    def run(self, function: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[Result]:
+    def run(self, function: Callable[[Task], Result], tasks: Sequence[Task]) -> Results[Result]:
         """Yield the results as they come.
 
         Raises:
@@ -77,7 +80,7 @@ class LocalEngine:
             min(self.workers, len(tasks)), mp_context=context, initializer=_start_worker
         )
         try:
-            with _environment(SINGLE_THREADED):
+            with _environment(SINGLE_THREADED), _interrupts_held_back():
                 pending = [pool.submit(function, task) for task in tasks]
             for future in as_completed(pending):
                 yield future.result()
@@ -112,6 +115,16 @@ def _start_worker() -> None:
         os._exit(1)
 
     threading.Thread(target=follow_parent, daemon=True).start()
+
+
+@contextlib.contextmanager
+def _interrupts_held_back() -> Iterator[None]:
+    """Let no Ctrl-C reach the processes started inside while they are still importing."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextlib.contextmanager
