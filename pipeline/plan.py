@@ -86,7 +86,7 @@ def make_plan(map_dir: Path, parts: Sequence[str], config: BuildConfig) -> Plan:
         np.add.at(tokens, (side, census.cells), census.num_tokens)
         np.add.at(documents, (side, census.cells), 1)
         most_tokens = max(most_tokens, int(census.num_tokens.max(initial=0)))
-    _check_enough(documents[0].sum(), documents[1].sum(), config, needed)
+    _check_enough(int(documents[0].sum()), int(documents[1].sum()), config, needed)
     buckets = [
         bucket
         for side, split in enumerate(("train", "validation"))
