@@ -66,8 +66,8 @@ def _config_and_split(path: str, rest: list[str]) -> tuple[str, str]:
 
 def _choose_split(name: str, loaded: Any, split: str) -> Any:
     if not isinstance(loaded, dict):
-        if split and split != str(loaded.split or split):
-            raise InputError(f"{name} has no split {split!r}; it is the split {loaded.split}.")
+        if split and split != str(loaded.split):
+            raise InputError(f"{name} is one table without a split {split!r}; leave it out.")
         return loaded
     names = sorted(map(str, loaded))
     split = split or ("train" if "train" in names else names[0] if len(names) == 1 else "")

@@ -72,6 +72,21 @@ def test_a_file_named_twice_is_read_once(folder: Path, monkeypatch: pytest.Monke
     assert len(listing.files) == len(set(paths(listing))) == len(listing.splits) == 4
 
 
+def test_links_to_files_are_read_and_other_links_are_named(folder: Path) -> None:
+    links = folder / "links"
+    links.mkdir()
+    (links / "b.txt").symlink_to(folder / "b.txt")
+    (links / "more").symlink_to(folder / "v1.2")
+    (links / "loop").symlink_to(links)
+    listing = listed(links)
+    assert paths(listing) == [str(links / "b.txt")]
+    assert listing.ignored == (str(links / "loop"), str(links / "more"))
+    assert len(listed(links / "m*").files) == 2
+    (links / "gone.txt").symlink_to(folder / "nowhere")
+    with pytest.raises(InputError, match=rf"^cannot read {links}/gone\.txt: No such file"):
+        listed(links)
+
+
 def test_the_version_of_a_file_is_its_modification_time(folder: Path) -> None:
     file = listed(folder / "b.txt").files[0]
     assert file.version == str((folder / "b.txt").stat().st_mtime_ns)
@@ -107,6 +122,14 @@ def test_a_table_compressed_as_a_whole_has_no_known_ending(folder: Path) -> None
 def test_an_unknown_protocol_is_one_clear_line() -> None:
     with pytest.raises(InputError, match=r"^cannot read nowhere://a/b\.txt: .*nowhere.*\.$"):
         listed("nowhere://a/b.txt")
+
+
+def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "s3fs", None)
+    known = sys.modules["fsspec.registry"]._registry
+    monkeypatch.delitem(known, "s3", raising=False)
+    with pytest.raises(InputError, match=r"install the extra with pip install 'clozemill\[s3\]'"):
+        listed("s3://mill/a.txt")
 
 
 def test_large_files_of_lines_are_split_by_bytes(tmp_path: Path) -> None:
@@ -229,8 +252,14 @@ def test_saved_datasets_are_read_by_rows(tmp_path: Path) -> None:
         assert paths(listing) == [name]
         assert read_document_at(name, 7, ReadOptions()).text == "text 7"
     assert texts(listed(f"hf:{tmp_path}/both:test")) == ["held out"]
-    with pytest.raises(InputError, match="has no split 'dev'; name one of test, train as hf:"):
-        listed(f"hf:{tmp_path}/both:dev")
+    errors = {
+        "both:dev": r"has no split 'dev'; name one of test, train as hf:NAME:CONFIG:SPLIT or hf:",
+        "both:en:test": r"names a configuration, but .*/both has none; leave it\.",
+        "one:dev": r"is one table without a split 'dev'; leave it out\.",
+    }
+    for name, message in errors.items():
+        with pytest.raises(InputError, match=message):
+            listed(f"hf:{tmp_path}/{name}")
 
 
 @pytest.mark.slow
@@ -243,6 +272,9 @@ def test_folders_of_data_files_are_datasets(tmp_path: Path) -> None:
     assert texts(listed(f"hf:{folder}")) == ["one", "two"]
     assert texts(listed(f"hf:{folder}::test")) == ["three"]
     assert texts(listed(f"hf:{folder}:test")) == ["three"]
+    (folder / "train.jsonl").rename(folder / "validation.jsonl")
+    with pytest.raises(InputError, match=r"has several splits; name one of test, validation as"):
+        listed(f"hf:{folder}:default")
     with pytest.raises(InputError, match=r"^cannot read hf:.*\.$"):
         listed(f"hf:{tmp_path}/gone")
     with pytest.raises(InputError, match=r"is no data set; write hf:NAME"):

@@ -54,7 +54,8 @@ def texts(path: Path, **options: Any) -> list[str]:
 
 
 def fates(tally: ReadTally) -> dict[str, int]:
-    return {name: n for name, n in tally.counts.items() if name != "text_bytes" and n}
+    names = ("records_read", *FATES)
+    return {name: tally.counts[name] for name in names if tally.counts[name]}
 
 
 def write(path: Path, content: bytes | str) -> Path:
@@ -314,7 +315,9 @@ def test_ids_and_sources_come_from_their_fields(tmp_path: Path) -> None:
         {"text": "c", "id": None, "corpus": None},
         {"text": "d"},
     )
-    documents, _ = read(path, ReadOptions(id_field="id", source="all", source_field="corpus"))
+    options = ReadOptions(id_field="id", source="all", source_field="corpus")
+    documents, tally = read(path, options)
+    assert (tally.counts["missing_id"], tally.counts["missing_source"]) == (2, 2)
     found = [(d.external_id, d.source) for d in documents]
     assert found == [("x", "news"), (str(10**20), "7"), (None, "all"), (None, "all")]
 
@@ -390,6 +393,22 @@ def test_tables_are_read_by_parts(table_path: Path, split_bytes: int) -> None:
     assert [(d.external_id, d.source) for d in documents] == [(str(i), f"s{i % 2}") for i in rows]
     counts = {"records_read": 100, "documents_read": 98, "null_text": 1, "empty_text": 1}
     assert fates(tally) == counts
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.large_string(), pa.string_view(), pa.dictionary(pa.int8(), pa.string())], ids=str
+)
+def test_all_kinds_of_string_columns_are_read(tmp_path: Path, kind: pa.DataType) -> None:
+    table = pa.table({"text": pa.array(["tea", None, "more tea"], pa.string()).cast(kind)})
+    with pa.ipc.new_file(tmp_path / "a.arrow", table.schema) as writer:
+        writer.write_table(table)
+    assert texts(tmp_path / "a.arrow") == ["tea", "more tea"]
+    with pa.ipc.new_file(tmp_path / "b.arrow", pa.schema([("text", pa.null())])) as writer:
+        writer.write_table(pa.table({"text": [None, None]}))
+    assert fates(read(tmp_path / "b.arrow", ReadOptions())[1]) == {
+        "records_read": 2,
+        "null_text": 2,
+    }
 
 
 def test_a_document_of_a_table_is_found_by_its_row(table_path: Path) -> None:
