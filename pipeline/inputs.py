@@ -17,7 +17,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from clozemill.pipeline.errors import InputError
 from clozemill.pipeline.read_bytes import BLOCK_BYTES, open_arrow, open_binary, reading
-from clozemill.pipeline.read_hub import HUB_PREFIX, load_hub_dataset
+from clozemill.pipeline.read_hub import full_hub_name, is_hub_name, load_hub_dataset
 
 DEFAULT_SPLIT_BYTES = 32 << 20
 STANDARD_INPUT = "-"
@@ -152,8 +152,9 @@ def _files_of(
     """Yield each file that a name stands for, and where to open it."""
     if name == STANDARD_INPUT:
         yield _spool(input_format or "txt", spool_dir)
-    elif name.startswith(HUB_PREFIX):
-        yield _hub_file(name), name
+    elif is_hub_name(name):
+        file = _hub_file(full_hub_name(name))
+        yield file, file.path
     else:
         with reading(name):
             files, others = _stored_files(name, input_format)
@@ -257,12 +258,15 @@ def _spool(file_format: str, spool_dir: Path) -> tuple[InputFile, str]:
     spool_dir.mkdir(parents=True, exist_ok=True)
     aside = spool_dir / f"stdin-{os.getpid()}.tmp"
     digest = hashlib.blake2b(digest_size=16)
-    with reading("standard input"), open(aside, "wb") as stream:
-        while block := sys.stdin.buffer.read(BLOCK_BYTES):
-            digest.update(block)
-            stream.write(block)
-    place = spool_dir.resolve() / f"stdin-{digest.hexdigest()}.{file_format}"
-    os.replace(aside, place)
+    try:
+        with reading("standard input"), open(aside, "wb") as stream:
+            while block := sys.stdin.buffer.read(BLOCK_BYTES):
+                digest.update(block)
+                stream.write(block)
+        place = spool_dir.resolve() / f"stdin-{digest.hexdigest()}.{file_format}"
+        os.replace(aside, place)
+    finally:
+        aside.unlink(missing_ok=True)
     file = InputFile(
         path=STANDARD_INPUT,
         num_bytes=place.stat().st_size,
@@ -274,6 +278,7 @@ def _spool(file_format: str, spool_dir: Path) -> tuple[InputFile, str]:
 
 
 def _hub_file(name: str) -> InputFile:
+    load_hub_dataset.cache_clear()  # the folder may have changed since another build
     dataset = load_hub_dataset(name)
     return InputFile(
         path=name,
@@ -290,15 +295,16 @@ def _splits_of(file: InputFile, place: str, layout: str, split_bytes: int) -> It
     is_whole = file.compression is not None or (file.format == "txt" and layout == "prose")
     if file.num_bytes > split_bytes and not is_whole:
         bounds = _bounds(file, place, math.ceil(file.num_bytes / split_bytes))
-    share = file.num_bytes // len(bounds)
-    for start, stop in zip(bounds, [*bounds[1:], None], strict=True):
+    stops = [*bounds[1:], None]
+    share, rest = divmod(file.num_bytes, len(bounds))
+    for number, (start, stop) in enumerate(zip(bounds, stops, strict=True)):
         yield InputSplit(
             path=place,
             format=file.format,
             compression=file.compression,
             start=start,
             stop=stop,
-            num_bytes=share,
+            num_bytes=share + (number < rest),
         )
 
 
@@ -308,12 +314,9 @@ def _bounds(file: InputFile, place: str, num_splits: int) -> list[int]:
         return _even_bounds(file.num_bytes, num_splits)
     if file.format == "hf":
         return _even_bounds(len(load_hub_dataset(place)), num_splits)
+    bounds_of = _group_bounds if file.format == "parquet" else _batch_bounds
     with reading(place):
-        return (
-            _group_bounds(place, num_splits)
-            if file.format == "parquet"
-            else _batch_bounds(place, num_splits)
-        )
+        return bounds_of(place, num_splits)
 
 
 def _even_bounds(size: int, num_splits: int) -> list[int]:

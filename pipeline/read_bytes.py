@@ -168,9 +168,9 @@ def whole_lines(blocks: Iterable[bytes]) -> Iterator[bytes]:
     for block in blocks:
         cut = max(block.rfind(b"\n"), block.rfind(b"\r", 0, len(block) - 1)) + 1
         if cut:
-            pending.append(block[:cut])
-            yield b"".join(pending)
-            pending = []
+            lines = b"".join([*pending, block[:cut]])
+            pending = []  # before the yield, which may be followed by long work on a long line
+            yield lines
         pending.append(block[cut:])
     if tail := b"".join(pending):
         yield tail

@@ -227,10 +227,12 @@ class RecordReader:
         source = external_id = None
         if self.options.source_field is not None:
             source = self._name(record, self.options.source_field)
-            self.tally.counts[MISSING_SOURCE] += source is None
+            if source is None:
+                self.tally.counts[MISSING_SOURCE] += 1
         if self.options.id_field is not None:
             external_id = self._name(record, self.options.id_field)
-            self.tally.counts[MISSING_ID] += external_id is None
+            if external_id is None:
+                self.tally.counts[MISSING_ID] += 1
         return self.options.source if source is None else source, external_id
 
     def _name(self, record: Mapping[str, Any], name: str) -> str | None:

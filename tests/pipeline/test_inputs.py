@@ -61,8 +61,9 @@ def test_patterns_match_files_and_folders(folder: Path) -> None:
     assert len(listed(folder / "**" / "*.txt").files) == 2
     assert len(listed(folder / "v*").files) == 2
     odd = folder / "x[1].txt"
-    odd.touch()
+    odd.write_text("odd")
     assert paths(listed(odd)) == [str(odd)]
+    assert texts(listed(odd)) == ["odd"]
 
 
 def test_a_file_named_twice_is_read_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,6 +137,7 @@ def test_large_files_of_lines_are_split_by_bytes(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text("x" * 100)
     bounds = [(s.start, s.stop) for s in listed(path, layout="lines", split_bytes=30).splits]
+    assert sum(s.num_bytes for s in listed(path, layout="lines", split_bytes=30).splits) == 100
     assert bounds == [(0, 25), (25, 50), (50, 75), (75, None)]
     assert len(listed(path, layout="prose", split_bytes=30).splits) == 1
     assert len(listed(path, layout="lines", split_bytes=100).splits) == 1
@@ -264,14 +266,19 @@ def test_saved_datasets_are_read_by_rows(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("offline")
-def test_folders_of_data_files_are_datasets(tmp_path: Path) -> None:
+def test_folders_of_data_files_are_datasets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = tmp_path / "set"
     folder.mkdir()
     (folder / "train.jsonl").write_text('{"text": "one"}\n{"text": "two"}\n')
     (folder / "test.jsonl").write_text('{"text": "three"}\n')
     assert texts(listed(f"hf:{folder}")) == ["one", "two"]
     assert texts(listed(f"hf:{folder}::test")) == ["three"]
-    assert texts(listed(f"hf:{folder}:test")) == ["three"]
+    monkeypatch.chdir(tmp_path)
+    listing = listed("hf:set:test")
+    assert paths(listing) == [f"hf:{folder}:test"]
+    assert texts(listing) == ["three"]
     (folder / "train.jsonl").rename(folder / "validation.jsonl")
     with pytest.raises(InputError, match=r"has several splits; name one of test, validation as"):
         listed(f"hf:{folder}:default")
