@@ -1,0 +1,216 @@
+"""The documents of one bucket: gathered from the parts, duplicates settled, in id order."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from clozemill.pipeline.config import BuildConfig
+from clozemill.pipeline.documents import copy_id
+from clozemill.pipeline.instances import Corpus
+from clozemill.pipeline.jit import kernel
+from clozemill.pipeline.plan import (
+    Bucket,
+    big_endian,
+    cell_rows,
+    list_lengths,
+    open_part,
+    part_ids,
+)
+from clozemill.pipeline.splits import SplitRule, num_passes
+
+FATES = ("kept", "no_tokens", "too_few_sentences", "unsampled")
+"""What becomes of a distinct document; its further copies are `duplicate`."""
+
+KEPT, NO_TOKENS, TOO_FEW_SENTENCES, UNSAMPLED = range(len(FATES))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BucketDocuments:
+    """Every document of a bucket that has a row of its own (D,), in id order."""
+
+    table: pa.Table
+    """The columns of a part but for the lists: of those, where each stands in which part."""
+
+    ids: NDArray[np.uint64]
+    """(D, 2): the ids, as two little-endian words; a kept copy has one of its own."""
+
+    num_duplicates: NDArray[np.int64]
+    """(D,): further copies that were dropped."""
+
+    num_passes: NDArray[np.int64]
+    """(D,): how often its instances are drawn; 0 unless kept."""
+
+    fates: NDArray[np.int8]
+    """(D,): index into `FATES`."""
+
+    origins: pa.Table
+    """A row per occurrence, dropped ones too: document_id, origin_path, origin_offset."""
+
+    def numbers(self, name: str) -> NDArray[np.int64]:
+        """Return a column of whole numbers, (D,)."""
+        column: NDArray[np.int64] = self.table[name].to_numpy()
+        return column
+
+    @property
+    def kept(self) -> NDArray[np.int64]:
+        """The rows of the documents that make instances, ascending."""
+        return np.flatnonzero(self.fates == KEPT)
+
+    def corpus(self, paths: Sequence[Path]) -> Corpus:
+        """Return the kept documents as flat arrays, in id order, copied from the parts."""
+        kept = self.kept
+        tokens = _gather("tokens", self.table, kept, paths)
+        sentence_lengths = _gather("sentence_lengths", self.table, kept, paths)
+        return Corpus(
+            tokens=tokens,
+            sentence_starts=_starts(sentence_lengths),
+            document_starts=_starts(self.numbers("num_sentences")[kept]),
+            document_ids=self.ids[kept],
+            num_passes=self.num_passes[kept],
+        )
+
+
+def load_bucket(
+    bucket: Bucket, paths: Sequence[Path], split: SplitRule, config: BuildConfig
+) -> BucketDocuments:
+    """Return the documents of the bucket from all parts.
+
+    Of equal documents the one with the smallest (source, external id) stands for all.
+    """
+    table = _occurrences(bucket, paths, split)
+    ids = _table_ids(table)
+    is_first = np.ones(len(ids), np.bool_)
+    is_first[1:] = (ids[1:] != ids[:-1]).any(axis=1)
+    firsts = np.flatnonzero(is_first)
+    num_copies = np.diff(np.append(firsts, len(ids)))
+    if config.duplicates == "keep":
+        ids = _ids_of_copies(ids, firsts, num_copies)
+        rows = np.lexsort(big_endian(ids).T[::-1])
+        num_duplicates = np.zeros(len(rows), np.int64)
+    else:
+        rows, num_duplicates = firsts, num_copies - 1
+    documents = table.take(rows).combine_chunks()
+    fates, passes = _settle(documents, ids[rows], config)
+    return BucketDocuments(
+        table=documents,
+        ids=ids[rows],
+        num_duplicates=num_duplicates,
+        num_passes=passes,
+        fates=fates,
+        origins=table.select(["document_id", "origin_path", "origin_offset"]),
+    )
+
+
+def _occurrences(bucket: Bucket, paths: Sequence[Path], split: SplitRule) -> pa.Table:
+    """Return the bucket's rows of all parts, duplicates too, by (id, source, external id)."""
+    pieces = []
+    for number, path in enumerate(paths):
+        part = open_part(path)
+        rows = cell_rows(part, bucket.first_cell, bucket.stop_cell)
+        piece = _without_lists(part, number, rows)
+        pieces.append(piece if split.is_by_input else _of_split(piece, bucket, split))
+    table = pa.Table.from_batches(pieces).combine_chunks()
+    if split.is_by_input:
+        table = _of_split_by_input(table, bucket)
+    keys = [(name, "ascending") for name in ("document_id", "source", "external_id")]
+    return table.take(pc.sort_indices(table, sort_keys=keys)).combine_chunks()
+
+
+_LISTS = {"tokens": "num_tokens", "sentence_lengths": "num_sentences"}
+"""The list columns of a part, and what the length of a list is called."""
+
+
+def _without_lists(part: pa.RecordBatch, number: int, rows: slice) -> pa.RecordBatch:
+    """Return rows of a part with each list replaced by its length and place."""
+    piece = part.slice(rows.start, rows.stop - rows.start)
+    columns = {name: piece[name] for name in part.schema.names if name not in _LISTS}
+    for name, length_name in _LISTS.items():
+        columns[length_name] = pa.array(list_lengths(piece[name]))
+        columns[f"{name}_start"] = piece[name].offsets[:-1]
+    columns["part"] = pa.repeat(pa.scalar(number, pa.int64()), len(piece))
+    return pa.record_batch(columns)
+
+
+def _gather(
+    name: str, table: pa.Table, rows: NDArray[np.int64], paths: Sequence[Path]
+) -> NDArray[Any]:
+    """Return the lists of a column, end to end, for the given rows."""
+    parts = table["part"].to_numpy()[rows]
+    lengths = table[_LISTS[name]].to_numpy()[rows]
+    sources = table[f"{name}_start"].to_numpy()[rows]
+    starts = _starts(lengths)
+    out: NDArray[Any] | None = None
+    for number in np.unique(parts):
+        values = open_part(paths[number])[name].values.to_numpy()
+        if out is None:
+            out = np.empty(int(starts[-1]), values.dtype)
+        chosen = np.flatnonzero(parts == number)
+        _copy_runs(values, sources[chosen], lengths[chosen], out, starts[chosen])
+    assert out is not None, "a bucket has kept documents"
+    return out
+
+
+@kernel
+def _copy_runs(
+    values: NDArray[Any],
+    sources: NDArray[np.int64],
+    lengths: NDArray[np.int64],
+    out: NDArray[Any],
+    targets: NDArray[np.int64],
+) -> None:
+    for i in range(len(sources)):
+        out[targets[i] : targets[i] + lengths[i]] = values[sources[i] : sources[i] + lengths[i]]
+
+
+def _of_split(piece: pa.RecordBatch, bucket: Bucket, split: SplitRule) -> pa.RecordBatch:
+    given = piece["is_validation"].to_numpy(zero_copy_only=False)
+    is_validation = split.is_validation(part_ids(piece), given)
+    return piece.filter(pa.array(is_validation == (bucket.split == "validation")))
+
+
+def _of_split_by_input(table: pa.Table, bucket: Bucket) -> pa.Table:
+    """Return the split's rows; a text among the validation inputs is never training text."""
+    held_out = pc.unique(table.filter(table["is_validation"])["document_id"])
+    is_validation = pc.is_in(table["document_id"], value_set=held_out)
+    return table.filter(is_validation if bucket.split == "validation" else pc.invert(is_validation))
+
+
+def _table_ids(table: pa.Table) -> NDArray[np.uint64]:
+    batches = table.to_batches()
+    return np.concatenate([np.empty((0, 2), np.uint64), *map(part_ids, batches)])
+
+
+def _ids_of_copies(
+    ids: NDArray[np.uint64], firsts: NDArray[np.int64], num_copies: NDArray[np.int64]
+) -> NDArray[np.uint64]:
+    ids = ids.copy()
+    for first, count in zip(firsts, num_copies, strict=True):
+        original = ids[first].tobytes()
+        for occurrence in range(1, count):
+            ids[first + occurrence] = np.frombuffer(copy_id(original, occurrence), np.uint64)
+    return ids
+
+
+def _settle(
+    documents: pa.Table, ids: NDArray[np.uint64], config: BuildConfig
+) -> tuple[NDArray[np.int8], NDArray[np.int64]]:
+    """Return each document's fate and its number of passes, (D,) both."""
+    num_sentences = documents["num_sentences"].to_numpy()
+    passes = num_passes(ids, documents["source"].to_pylist(), config)
+    fates = np.where(passes == 0, UNSAMPLED, KEPT).astype(np.int8)
+    fates[num_sentences < config.min_document_sentences] = TOO_FEW_SENTENCES
+    fates[num_sentences == 0] = NO_TOKENS
+    passes[fates != KEPT] = 0
+    return fates, passes
+
+
+def _starts(lengths: NDArray[np.integer]) -> NDArray[np.int64]:
+    starts = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=starts[1:])
+    return starts

@@ -1,0 +1,129 @@
+"""Engines map a function over independent tasks: local processes, or a Ray cluster.
+
+A task and its result are small and picklable; what a task makes it writes to disk. So an
+engine needs no order, no state and no scheduler of ours, and every engine gives the same bytes.
+"""
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.connection import wait as wait_for_handles
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from clozemill.pipeline.errors import ClozemillError, ConfigError
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+SINGLE_THREADED = {
+    "OMP_NUM_THREADS": "1",
+    "RAYON_NUM_THREADS": "1",
+    "NUMBA_NUM_THREADS": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+}
+
+
+class Engine(Protocol):
+    """Runs a function over tasks, in any order, and gives back each result once."""
+
+    def run(self, function: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[Result]:
+        """Yield the results as they come."""
+
+
+def usable_cores() -> int:
+    """Return how many cores this process may use: its affinity, and its cgroup's quota."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    with contextlib.suppress(OSError, ValueError):
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        if quota != "max":
+            cores = min(cores or 1, max(1, int(quota) // int(period)))
+    return cores or 1
+
+
+def make_engine(name: str, *, workers: int | None, ray_address: str | None) -> Engine:
+    """Return the engine of that name."""
+    if name == "ray":
+        from clozemill.pipeline.engine_ray import RayEngine
+
+        return RayEngine(ray_address, workers=workers)
+    return LocalEngine(workers or usable_cores())
+
+
+class LocalEngine:
+    """Processes of the standard library; one worker runs in this very process."""
+
+    def __init__(self, workers: int) -> None:
+        """Take the number of worker processes."""
+        self.workers = workers
+
+    def run(self, function: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[Result]:
+        """Yield the results as they come.
+
+        Raises:
+            ClozemillError: A worker died, for instance because memory ran out.
+        """
+        if min(self.workers, len(tasks)) <= 1:
+            yield from map(function, tasks)
+            return
+        # Spawned, not forked: Arrow's and the tokenizer's threads do not survive a fork.
+        context = multiprocessing.get_context("spawn")
+        pool = ProcessPoolExecutor(
+            min(self.workers, len(tasks)), mp_context=context, initializer=_start_worker
+        )
+        try:
+            with _environment(SINGLE_THREADED):
+                pending = [pool.submit(function, task) for task in tasks]
+            for future in as_completed(pending):
+                yield future.result()
+        except BrokenProcessPool as error:
+            raise ClozemillError(
+                "a worker process died, perhaps because memory ran out; the same command "
+                "resumes the build, with fewer --workers if memory is short."
+            ) from error
+        finally:
+            _stop(pool)
+
+
+def _stop(pool: ProcessPoolExecutor) -> None:
+    processes = list((pool._processes or {}).values())
+    pool.shutdown(wait=False, cancel_futures=True)
+    for process in processes:
+        if process.is_alive():
+            process.terminate()
+    for process in processes:
+        process.join()
+
+
+def _start_worker() -> None:
+    """Leave interrupts to the parent, and leave with it even when it is killed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        raise ConfigError("a worker was started outside a pool.")
+
+    def follow_parent() -> None:
+        wait_for_handles([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=follow_parent, daemon=True).start()
+
+
+@contextlib.contextmanager
+def _environment(variables: dict[str, str]) -> Iterator[None]:
+    """Set variables that the processes started inside inherit."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update({name: os.environ.get(name, value) for name, value in variables.items()})
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

@@ -1,0 +1,128 @@
+"""Files that are complete or absent: written aside, forced to disk, renamed, and hashed."""
+
+import contextlib
+import json
+import os
+import re
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import xxhash
+
+from clozemill.pipeline.errors import DatasetError
+
+_FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}")
+_TEMPORARY_NAME = re.compile(r"\..+\.[0-9]+-[0-9a-f]{8}\.tmp")
+_CHECKSUM = re.compile(r"xxh3-128:[0-9a-f]{32}")
+_CHUNK_BYTES = 1 << 20
+
+
+class HashedFile:
+    """A binary file open for writing that counts and hashes what goes into it."""
+
+    def __init__(self, raw: BinaryIO) -> None:
+        """Wrap an open file; nothing may have been written to it."""
+        self._raw = raw
+        self._hash = xxhash.xxh3_128()
+        self.num_bytes = 0
+        self.closed = False
+
+    def write(self, data: bytes) -> int:
+        """Append the bytes."""
+        self._raw.write(data)
+        self._hash.update(data)
+        self.num_bytes += len(data)
+        return len(data)
+
+    def tell(self) -> int:
+        """Return how many bytes were written."""
+        return self.num_bytes
+
+    def flush(self) -> None:
+        """Hand what is buffered to the operating system."""
+        self._raw.flush()
+
+    def close(self) -> None:
+        """Do nothing: Arrow's writers close their sink, but the file ends when it is renamed."""
+
+    @property
+    def checksum(self) -> str:
+        """The checksum so far, as the manifest writes it."""
+        return f"xxh3-128:{self._hash.hexdigest()}"
+
+
+@contextlib.contextmanager
+def atomic_file(path: Path) -> Iterator[HashedFile]:
+    """Open a file that appears under `path` when the block ends well, and leaves no trace if not.
+
+    It is written under a name of this process alone, so two writers of one path cannot mix.
+
+    Raises:
+        DatasetError: The disk is full, or the folder cannot be written.
+    """
+    aside = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    try:
+        try:
+            with aside.open("xb", buffering=_CHUNK_BYTES) as raw:
+                yield HashedFile(raw)
+                raw.flush()
+                os.fsync(raw.fileno())
+            aside.replace(path)
+            sync_folder(path.parent)
+        finally:
+            aside.unlink(missing_ok=True)
+    except OSError as error:
+        raise DatasetError(
+            f"cannot write {path}: {error.strerror or error}; free some space or choose another "
+            "output folder, then run the same command again."
+        ) from error
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a value as JSON with sorted keys, complete or not at all."""
+    with atomic_file(path) as sink:
+        sink.write(json.dumps(value, sort_keys=True, ensure_ascii=False).encode() + b"\n")
+
+
+def sync_folder(folder: Path) -> None:
+    """Force the folder's list of names to disk, so that a rename outlives a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def is_temporary(name: str) -> bool:
+    """Return whether `atomic_file` could have left a file of this name when it was killed."""
+    return _TEMPORARY_NAME.fullmatch(name) is not None
+
+
+def is_plain_name(name: str) -> bool:
+    """Return whether a name from a manifest is a file directly in the dataset's folder.
+
+    >>> is_plain_name("train-000003.arrow"), is_plain_name("../secret"), is_plain_name(".hidden")
+    (True, False, False)
+    """
+    return _FILE_NAME.fullmatch(name) is not None
+
+
+def is_checksum(text: str) -> bool:
+    """Return whether the text is a checksum as the manifest writes it."""
+    return _CHECKSUM.fullmatch(text) is not None
+
+
+def file_checksum(path: Path) -> str:
+    """Return the XXH3-128 of a file's bytes, as the manifest writes it."""
+    state = xxhash.xxh3_128()
+    with path.open("rb") as stream:
+        while chunk := stream.read(_CHUNK_BYTES):
+            state.update(chunk)
+    return f"xxh3-128:{state.hexdigest()}"
+
+
+def folder_checksums(folder: Path) -> dict[str, str]:
+    """Return the checksum of each file directly in the folder, by name."""
+    return {path.name: file_checksum(path) for path in sorted(folder.iterdir()) if path.is_file()}

@@ -1,0 +1,144 @@
+"""Numba for this package: where its compiled code is kept, and the two decorators kernels use.
+
+Numba's cache notices an edit of the file a kernel stands in, but not of another file whose
+functions the kernel calls. So the cache folder is named by a hash of all kernel sources.
+"""
+
+import contextlib
+import fcntl
+import functools
+import hashlib
+import os
+import stat
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import numba
+import numpy as np
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba.core import types
+from numba.extending import intrinsic
+
+AnyFunction = TypeVar("AnyFunction", bound=Callable[..., Any])
+
+_LOCK_NAME = "compiling.lock"
+
+
+def sources_hash(folder: Path) -> str:
+    """Return 16 hex digits over the kernel sources in a folder.
+
+    Kernel sources are the modules that import this one, this one, and the records that are
+    passed into kernels (a compiled kernel knows their fields by number).
+    """
+    digest = hashlib.blake2b(digest_size=8)
+    for path in sorted(folder.glob("*.py")):
+        source = path.read_bytes()
+        if b"clozemill.pipeline.jit" in source or path.name in ("jit.py", "instances.py"):
+            digest.update(path.name.encode() + b"\0" + source + b"\0")
+    return digest.hexdigest()
+
+
+def cache_dir(name: str) -> Path:
+    """Return a writable folder `name` for compiled code, the first that works of several places.
+
+    They are NUMBA_CACHE_DIR, the user's cache folder, and the temporary folder. Cached code is
+    run when loaded, so a folder of somebody else is never used.
+    """
+    cache_home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    places = [
+        Path(cache_home) / "clozemill",
+        Path(tempfile.gettempdir()) / f"clozemill-{os.getuid()}",
+    ]
+    if os.environ.get("NUMBA_CACHE_DIR"):
+        places.insert(0, Path(os.environ["NUMBA_CACHE_DIR"]))
+    for place in places:
+        if _is_usable(place / name):
+            return place / name
+    return Path(tempfile.mkdtemp(prefix="clozemill-"))
+
+
+def _is_usable(folder: Path) -> bool:
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with _exclusive(folder):
+            found = folder.stat()
+    except OSError:
+        return False
+    return found.st_uid == os.getuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+@contextlib.contextmanager
+def _exclusive(folder: Path) -> Iterator[None]:
+    with open(folder / _LOCK_NAME, "a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+# Set as numba's setting rather than in the environment: a child process that runs other
+# sources must not inherit the name of this folder.
+CACHE_DIR = cache_dir(f"numba-{sources_hash(Path(__file__).parent)}")
+numba.config.CACHE_DIR = str(CACHE_DIR)  # type: ignore[attr-defined]
+
+
+def njit(function: AnyFunction) -> AnyFunction:
+    """Compile a function that kernels call; it becomes part of each kernel's cached code."""
+    return cast(AnyFunction, numba.njit(nogil=True, forceinline=True)(function))
+
+
+def kernel(function: AnyFunction) -> AnyFunction:
+    """Compile a function that Python calls, once per types of its arguments, cached on disk.
+
+    Compilation holds a lock on the cache: numba numbers its files from an index, and two
+    processes that save different signatures at once could each take the other's code for
+    theirs.
+    """
+    dispatcher: Any = numba.njit(cache=True, nogil=True)(function)
+    type_of: Any = numba.typeof
+
+    @functools.wraps(function)
+    def call(*arguments: Any) -> Any:
+        signature = tuple(type_of(argument) for argument in arguments)
+        if signature not in dispatcher.overloads:
+            with _exclusive(CACHE_DIR):
+                dispatcher.compile(signature)
+        return dispatcher(*arguments)
+
+    return cast(AnyFunction, call)
+
+
+# Three machine instructions that Numba has no name for. Callable from compiled code only.
+
+
+def _mul_high(typing_context: Any, x: Any, y: Any) -> Any:
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        wide = [builder.zext(argument, ir.IntType(128)) for argument in arguments]
+        high = builder.lshr(builder.mul(*wide), ir.Constant(ir.IntType(128), 64))
+        return builder.trunc(high, ir.IntType(64))
+
+    return types.uint64(types.uint64, types.uint64), codegen
+
+
+def _count_ones(typing_context: Any, x: Any) -> Any:
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.ctpop(arguments[0])
+
+    return types.int64(types.uint64), codegen
+
+
+def _lowest_one(typing_context: Any, x: Any) -> Any:
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.int64(types.uint64), codegen
+
+
+mul_high = cast(Callable[[np.uint64, np.uint64], np.uint64], intrinsic(_mul_high))
+"""The upper 64 bits of the 128-bit product of two uint64."""
+
+count_ones = cast(Callable[[np.uint64], int], intrinsic(_count_ones))
+"""How many bits of a uint64 are set."""
+
+lowest_one = cast(Callable[[np.uint64], int], intrinsic(_lowest_one))
+"""The place of the lowest set bit of a uint64, which must not be zero."""

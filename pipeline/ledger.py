@@ -1,0 +1,137 @@
+"""The ledger: every document and token read is kept, cut, dropped or duplicated by a named reason.
+
+A ledger is a flat count of `(section, split, reason)`; `close_ledger` checks that it adds up.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from clozemill.pipeline.assemble import span_tokens
+from clozemill.pipeline.bucket import FATES, BucketDocuments
+from clozemill.pipeline.errors import ClozemillError
+from clozemill.pipeline.instances import Corpus
+from clozemill.pipeline.read_records import FATES as RECORD_FATES
+from clozemill.pipeline.recipes import Drawn
+
+Ledger = Counter[tuple[str, str, str]]
+"""Counts by section, split and reason.
+
+Sections: `records` (of the inputs; split is empty), `documents` and `document_tokens` (by fate),
+`pass_tokens` (what became of the tokens of kept documents, once per pass), `instances`, `masks`.
+"""
+
+OWN_FATES = ("in_instances", "cut", "truncated", "dropped")
+"""What becomes of a kept document's own tokens in one pass; they sum to `own`."""
+
+
+class LedgerError(ClozemillError):
+    """A ledger that does not add up: a fault of ours, never of the input."""
+
+
+def merge_ledgers(ledgers: Iterable[Ledger]) -> Ledger:
+    """Return the sum of ledgers."""
+    total: Ledger = Counter()
+    for ledger in ledgers:
+        total.update(ledger)
+    return total
+
+
+def to_json(ledger: Ledger) -> dict[str, dict[str, dict[str, int]]]:
+    """Return the ledger nested for the manifest: section, split (empty: the whole), reason."""
+    nested: dict[str, dict[str, dict[str, int]]] = {}
+    for (section, split, reason), count in sorted(ledger.items()):
+        nested.setdefault(section, {}).setdefault(split, {})[reason] = count
+    return nested
+
+
+def from_json(nested: Mapping[str, Mapping[str, Mapping[str, int]]]) -> Ledger:
+    """Return the ledger that `to_json` nested."""
+    return Counter(
+        {
+            (section, split, reason): count
+            for section, splits in nested.items()
+            for split, reasons in splits.items()
+            for reason, count in reasons.items()
+        }
+    )
+
+
+def ledger_faults(ledger: Ledger) -> list[str]:
+    """Return a line for every sum of the ledger that does not close."""
+    read = ledger["records", "", "documents_read"]
+    fates = sum(n for (section, _, _), n in ledger.items() if section == "documents")
+    faults = []
+    if read != fates:
+        faults.append(f"{read} documents were read and {fates} have a fate")
+    records = ledger["records", "", "records_read"]
+    outcomes = sum(
+        count
+        for (section, _, reason), count in ledger.items()
+        if section == "records" and reason in RECORD_FATES
+    )
+    if records != outcomes:
+        faults.append(f"{records} records were read and {outcomes} have an outcome")
+    for split in {split for section, split, _ in ledger if section == "pass_tokens"}:
+        own = ledger["pass_tokens", split, "own"]
+        used = sum(ledger["pass_tokens", split, fate] for fate in OWN_FATES)
+        if own != used:
+            faults.append(f"{split}: {own} own tokens went in and {used} came out")
+    return faults
+
+
+def close_ledger(ledger: Ledger) -> None:
+    """Raise `LedgerError` unless every sum closes."""
+    faults = ledger_faults(ledger)
+    if faults:
+        raise LedgerError(
+            f"the ledger does not close: {'; '.join(faults)}. This is a fault of clozemill; "
+            "please report it with the command and, if you can, the input."
+        )
+
+
+def bucket_ledger(split: str, documents: BucketDocuments, corpus: Corpus, drawn: Drawn) -> Ledger:
+    """Return what became of a bucket's documents and their tokens."""
+    ledger: Ledger = Counter()
+    num_tokens, num_unknown = documents.numbers("num_tokens"), documents.numbers("num_unknown")
+    for code, fate in enumerate(FATES):
+        of_fate = documents.fates == code
+        ledger["documents", split, fate] += int(of_fate.sum())
+        ledger["document_tokens", split, fate] += int(num_tokens[of_fate].sum())
+        ledger["unknown_tokens", split, fate] += int(num_unknown[of_fate].sum())
+    ledger["documents", split, "duplicate"] += int(documents.num_duplicates.sum())
+    own = (num_tokens * documents.num_passes).sum()
+    ledger["pass_tokens", split, "own"] += int(own)
+    used = _pair_tokens(corpus, drawn) if drawn.loss is None else _packed_tokens(corpus, drawn)
+    for fate, count in used.items():
+        ledger["pass_tokens", split, fate] += int(count)
+    labels, chunks = drawn.instances.next_sentence_label, drawn.instances.num_chunk_sentences
+    ledger["instances", split, "all"] += len(labels)
+    ledger["instances", split, "next"] += int((labels == 0).sum())
+    ledger["instances", split, "random"] += int((labels == 1).sum())
+    ledger["instances", split, "forced_random"] += int((chunks == 1).sum())
+    return ledger
+
+
+def _pair_tokens(corpus: Corpus, drawn: Drawn) -> dict[str, int]:
+    """Return the tokens of A and B by what became of them; a random B is another's, borrowed."""
+    tokens = span_tokens(corpus, drawn.instances)
+    cuts = drawn.instances.span_cut_front + drawn.instances.span_cut_back
+    is_b = np.arange(len(tokens)) % 2 == 1
+    borrowed = is_b & np.repeat(drawn.instances.next_sentence_label == 1, 2)
+    return {
+        "in_instances": tokens[~borrowed].sum(),
+        "cut": cuts[~borrowed].sum(),
+        "borrowed": tokens[borrowed].sum(),
+        "borrowed_cut": cuts[borrowed].sum(),
+    }
+
+
+def _packed_tokens(corpus: Corpus, drawn: Drawn) -> dict[str, int]:
+    assert drawn.loss is not None
+    return {
+        "in_instances": span_tokens(corpus, drawn.instances).sum(),
+        "truncated": drawn.loss.num_truncated_tokens,
+        "dropped": drawn.loss.num_dropped_tokens,
+    }

@@ -1,0 +1,323 @@
+"""The manifest: the JSON file that makes a folder of shards a dataset, written last."""
+
+import dataclasses
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from clozemill.pipeline.errors import DatasetError
+from clozemill.pipeline.files import atomic_file
+from clozemill.pipeline.shards import DocumentsFile, Shard
+
+FORMAT_VERSION = 1
+"""Raised when a reader of the last version would misread the files."""
+
+MANIFEST_NAME = "manifest.json"
+TOKENIZER_FOLDER = "tokenizer"
+SPLITS = ("train", "validation")
+"""The splits a dataset can have, in the order they are listed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fingerprints:
+    """Hashes of what was asked for, as 32 hex digits."""
+
+    instances: str
+    """Of the settings that decide instances, the tokenizer and the library versions."""
+
+    dataset: str
+    """Of the above and the settings that decide masks."""
+
+    layout: str
+    """Of the settings that decide how files hold them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenizerEntry:
+    """The tokenizer whose ids the shards hold; its files lie in `tokenizer/`."""
+
+    hash: str
+    """Of what decides its ids."""
+
+    vocab_size: int
+    """Number of token ids; all are below it."""
+
+    special_ids: dict[str, int]
+    """Ids of `pad`, `unk`, `cls`, `sep`, `mask`."""
+
+    files: dict[str, str]
+    """Checksum of each file in `tokenizer/`, by name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitEntry:
+    """What a split holds in all."""
+
+    num_instances: int
+    """Rows of its shards."""
+
+    num_tokens: int
+    """Sum of their lengths."""
+
+    num_variants: int
+    """Static maskings stored with every instance."""
+
+    instances_digest: str
+    """64 hex digits: see `Digest.instances`."""
+
+    dataset_digest: str
+    """64 hex digits: see `Digest.dataset`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """Everything about a dataset but its rows. Nothing depends on time or machine."""
+
+    format_version: int = FORMAT_VERSION
+    """Version of the format in docs/format.md."""
+
+    package_version: str
+    """The clozemill that wrote the dataset."""
+
+    configuration: dict[str, Any]
+    """Settings that decide instances, masks and layout, by name."""
+
+    fingerprints: Fingerprints
+    """What a rerun compares."""
+
+    tokenizer: TokenizerEntry
+    """Whose ids these are."""
+
+    generator_version: int
+    """Version of the random draws."""
+
+    libraries: dict[str, str]
+    """Versions of the libraries that decide content."""
+
+    sources: tuple[str, ...]
+    """The corpora, sorted: the dictionary of every shard's `source` column."""
+
+    splits: dict[str, SplitEntry]
+    """By name; a split without instances is absent."""
+
+    shards: tuple[Shard, ...]
+    """In order: instance i of a split is the i-th row of its shards."""
+
+    documents: tuple[DocumentsFile, ...]
+    """The files with one row per distinct document."""
+
+    ledger: dict[str, Any]
+    """What became of every document and token read: nested counts."""
+
+    label_expectations: dict[str, Any]
+    """Expected next-sentence labels, by split and source."""
+
+    @property
+    def max_seq_length(self) -> int:
+        """Longest instance, in tokens with specials."""
+        return int(self.configuration["max_seq_length"])
+
+    @property
+    def files(self) -> tuple[Shard | DocumentsFile, ...]:
+        """Every listed file of rows."""
+        return (*self.shards, *self.documents)
+
+    def shards_of(self, split: str) -> tuple[Shard, ...]:
+        """Return the shards of one split, in order."""
+        return tuple(shard for shard in self.shards if shard.split == split)
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Write the manifest as canonical JSON; from this moment the folder is a dataset."""
+    with atomic_file(folder / MANIFEST_NAME) as sink:
+        sink.write(manifest_bytes(manifest))
+
+
+def manifest_bytes(manifest: Manifest) -> bytes:
+    """Return the manifest's file content, one for equal manifests: keys sorted, a shard a line."""
+    table = dataclasses.asdict(manifest)
+    lines = [f"{_json(key)}: {_json_value(table[key])}" for key in sorted(table)]
+    return ("{\n" + ",\n".join(lines) + "\n}\n").encode()
+
+
+def _json(value: Any, indent: int | None = None) -> str:
+    return json.dumps(value, indent=indent, sort_keys=True, ensure_ascii=False, allow_nan=False)
+
+
+def _json_value(value: Any) -> str:
+    if isinstance(value, tuple) and value and isinstance(value[0], dict):
+        return "[\n" + ",\n".join(f" {_json(entry)}" for entry in value) + "\n]"
+    return _json(value, indent=1)
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Return the manifest of a dataset folder.
+
+    Raises:
+        DatasetError: There is none (the build did not finish), it is damaged, or a newer
+            clozemill wrote it.
+    """
+    path = folder / MANIFEST_NAME
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise DatasetError(_no_manifest(folder)) from None
+    except OSError as error:
+        raise DatasetError(f"cannot read {path}: {error.strerror}.") from error
+    return parse_manifest(data, str(path))
+
+
+def parse_manifest(data: bytes, where: str) -> Manifest:
+    """Return the manifest in the bytes, with every key and type checked; `where` is for errors."""
+    try:
+        table = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise DatasetError(f"{where} is not JSON ({error}); copy the dataset again.") from error
+    version = table.get("format_version") if isinstance(table, dict) else None
+    if not _is_int(version):
+        raise DatasetError(f"{where} is not the manifest of a clozemill dataset.")
+    if version != FORMAT_VERSION:
+        raise DatasetError(
+            f"{where} has format version {version}, but this clozemill reads {FORMAT_VERSION}; "
+            "install the clozemill that wrote it"
+            + (f" ({table['package_version']})." if _is_text(table.get("package_version")) else ".")
+        )
+    manifest: Manifest = _record(Manifest, table, where)
+    _check_whole(manifest, where)
+    return manifest
+
+
+def _no_manifest(folder: Path) -> str:
+    if not folder.is_dir():
+        return f"there is no dataset at {folder}: no such folder; check the path."
+    if any(folder.iterdir()):
+        return (
+            f"{folder} holds no {MANIFEST_NAME}, so it is not a finished dataset; if a build was "
+            "interrupted, run the same clozemill build command again and it will finish."
+        )
+    return f"{folder} is empty; build a dataset into it with clozemill build."
+
+
+def _check_whole(manifest: Manifest, where: str) -> None:
+    """Raise `DatasetError` unless the parts of the manifest agree with each other."""
+    longest = manifest.configuration.get("max_seq_length")
+    place = f"{where}: configuration.max_seq_length"
+    if not 3 <= _int(longest, place) < 2**16:
+        raise _wrong(longest, "a length below 65,536", place)
+    for name, entry in manifest.splits.items():
+        if name not in SPLITS:
+            raise DatasetError(f"{where} has the unknown split {name!r}; copy the dataset again.")
+        shards = manifest.shards_of(name)
+        rows = sum(shard.num_instances for shard in shards)
+        tokens = sum(shard.num_tokens for shard in shards)
+        if (rows, tokens) != (entry.num_instances, entry.num_tokens):
+            raise DatasetError(
+                f"{where} gives {name} {entry.num_instances} instances of {entry.num_tokens} "
+                f"tokens, but its shards have {rows} of {tokens}; copy the dataset again."
+            )
+    for shard in manifest.shards:
+        if shard.split not in manifest.splits:
+            raise DatasetError(
+                f"{where} puts {shard.path} into the split {shard.split!r}, which it does not "
+                "describe; copy the dataset again."
+            )
+    paths = [file.path for file in manifest.files]
+    if len(set(paths)) < len(paths):
+        raise DatasetError(f"{where} names a file twice; copy the dataset again.")
+
+
+def _record(kind: type[Any], table: Any, where: str) -> Any:
+    """Return the record that a JSON object stands for; unknown and missing keys are errors."""
+    if not isinstance(table, dict):
+        raise DatasetError(f"{where} has {table!r:.60} in place of an object; copy it again.")
+    names = {item.name for item in dataclasses.fields(kind)}
+    unknown, missing = sorted(set(table) - names), sorted(names - set(table))
+    if unknown or missing:
+        what = f"the unknown key {unknown[0]!r}" if unknown else f"no key {missing[0]!r}"
+        raise DatasetError(f"{where} has {what}; copy the dataset again.")
+    values = {}
+    for item in dataclasses.fields(kind):
+        values[item.name] = _PARSERS[str(item.type)](table[item.name], f"{where}: {item.name}")
+    return kind(**values)
+
+
+def _wrong(value: Any, expected: str, where: str) -> DatasetError:
+    return DatasetError(f"{where} is {value!r:.60}; it must be {expected}. Copy the dataset again.")
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _int(value: Any, where: str) -> int:
+    if not _is_int(value) or not 0 <= value < 2**63:
+        raise _wrong(value, "a whole number from 0", where)
+    return int(value)
+
+
+def _text(value: Any, where: str) -> str:
+    if not _is_text(value):
+        raise _wrong(value, "a text", where)
+    return str(value)
+
+
+def _list(value: Any, where: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise _wrong(value, "a list", where)
+    return value
+
+
+def _table(value: Any, where: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise _wrong(value, "an object", where)
+    return value
+
+
+def _table_of(parse: Callable[[Any, str], Any]) -> Callable[[Any, str], dict[str, Any]]:
+    def parse_table(value: Any, where: str) -> dict[str, Any]:
+        table = _table(value, where)
+        return {name: parse(entry, f"{where}.{name}") for name, entry in table.items()}
+
+    return parse_table
+
+
+def _tuple_of(parse: Callable[[Any, str], Any]) -> Callable[[Any, str], tuple[Any, ...]]:
+    def parse_tuple(value: Any, where: str) -> tuple[Any, ...]:
+        return tuple(
+            parse(entry, f"{where}[{place}]") for place, entry in enumerate(_list(value, where))
+        )
+
+    return parse_tuple
+
+
+def _record_of(kind: type[Any]) -> Callable[[Any, str], Any]:
+    return lambda value, where: _record(kind, value, where)
+
+
+def _member(value: Any, where: str) -> tuple[int, int]:
+    if len(_list(value, where)) != 2:
+        raise _wrong(value, "an offset and a size", where)
+    return _int(value[0], where), _int(value[1], where)
+
+
+_PARSERS: dict[str, Callable[[Any, str], Any]] = {
+    str(int): _int,
+    str(str): _text,
+    str(dict[str, Any]): _table,
+    str(dict[str, str]): _table_of(_text),
+    str(dict[str, int]): _table_of(_int),
+    str(dict[str, SplitEntry]): _table_of(_record_of(SplitEntry)),
+    str(tuple[str, ...]): _tuple_of(_text),
+    str(tuple[tuple[int, int], ...]): _tuple_of(_member),
+    str(tuple[Shard, ...]): _tuple_of(_record_of(Shard)),
+    str(tuple[DocumentsFile, ...]): _tuple_of(_record_of(DocumentsFile)),
+    str(Fingerprints): _record_of(Fingerprints),
+    str(TokenizerEntry): _record_of(TokenizerEntry),
+}
+"""How a field of each type is read from JSON; a new type without an entry fails every test."""

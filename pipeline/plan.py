@@ -1,0 +1,290 @@
+"""The step between the stages: the split, and buckets of documents that are worked on together.
+
+Everything here is a function of the set of documents. A document's *cell* is the first 16 bits
+of its id; a bucket is a run of cells that holds about `bucket_tokens` tokens of distinct
+documents. Train and validation have buckets of their own.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from clozemill.pipeline.config import BuildConfig
+from clozemill.pipeline.errors import InputError
+from clozemill.pipeline.splits import MAX_HASH, num_passes, split_hashes, split_rule
+
+NUM_CELLS = 1 << 16
+"""A format constant: buckets are made of whole cells."""
+
+_CELLS_AT_ONCE = 1 << 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bucket:
+    """A run of cells of one split: the unit of the second stage."""
+
+    split: str
+    number: int
+    first_cell: int
+    stop_cell: int
+    num_documents: int
+    """Distinct documents that make instances."""
+
+    num_tokens: int
+    """Tokens of those documents."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What the second stage needs to know of the whole corpus."""
+
+    buckets: tuple[Bucket, ...]
+    sources: tuple[str, ...]
+    """The names of all sources, sorted: the one dictionary of every shard."""
+
+    validation_threshold: int
+    """A document whose split hash is below it is a validation document."""
+
+    most_span_value: int
+    """No count of sentences or tokens within one document is larger."""
+
+    notices: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Census:
+    """Distinct documents that make instances, in id order."""
+
+    ids: NDArray[np.uint64]
+    cells: NDArray[np.int64]
+    num_tokens: NDArray[np.int64]
+    from_validation_input: NDArray[np.bool_]
+
+
+def make_plan(map_dir: Path, parts: Sequence[str], config: BuildConfig) -> Plan:
+    """Return the plan for the documents in the parts.
+
+    Raises:
+        InputError: There are no documents, or too few for the recipe.
+    """
+    paths = [map_dir / part for part in parts]
+    sources = sorted({name for path in paths for name in _distinct(open_part(path)["source"])})
+    needed = documents_needed(config)
+    threshold, notices = _validation_threshold(paths, sources, config)
+    rule = split_rule(config, threshold)
+    tokens = np.zeros((2, NUM_CELLS), np.int64)
+    documents = np.zeros((2, NUM_CELLS), np.int64)
+    most_tokens = 0
+    for census in _censuses(paths, sources, config):
+        side = rule.is_validation(census.ids, census.from_validation_input).astype(np.int64)
+        np.add.at(tokens, (side, census.cells), census.num_tokens)
+        np.add.at(documents, (side, census.cells), 1)
+        most_tokens = max(most_tokens, int(census.num_tokens.max(initial=0)))
+    _check_enough(documents[0].sum(), documents[1].sum(), config, needed)
+    buckets = [
+        bucket
+        for side, split in enumerate(("train", "validation"))
+        for bucket in _join_cells(split, tokens[side], documents[side], config, needed)
+    ]
+    return Plan(
+        buckets=tuple(buckets),
+        sources=tuple(sources),
+        validation_threshold=threshold,
+        most_span_value=most_tokens,
+        notices=notices,
+    )
+
+
+def open_part(path: Path) -> pa.RecordBatch:
+    """Return a part's documents, memory-mapped: columns are read when they are used."""
+    return pa.ipc.open_file(pa.memory_map(str(path))).get_batch(0)
+
+
+def part_ids(part: pa.RecordBatch) -> NDArray[np.uint64]:
+    """Return the document ids of a part, (D, 2) as two little-endian words, without a copy."""
+    column = part["document_id"]
+    words = np.frombuffer(column.buffers()[1], np.uint64)
+    return words[2 * column.offset : 2 * (column.offset + len(column))].reshape(-1, 2)
+
+
+def cells_of(ids: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """Return the cell of each document (D,): the first two bytes of its id, big-endian."""
+    first = ids[:, 0] & np.uint64(0xFFFF)
+    return ((first & np.uint64(0xFF)) << np.uint64(8) | first >> np.uint64(8)).astype(np.int64)
+
+
+def cell_rows(part: pa.RecordBatch, first_cell: int, stop_cell: int) -> slice:
+    """Return the rows of a part whose documents lie in the cells."""
+    cells = cells_of(part_ids(part))
+    first, stop = np.searchsorted(cells, [first_cell, stop_cell])
+    return slice(int(first), int(stop))
+
+
+def _distinct(column: pa.Array) -> list[str]:
+    names: list[str] = pc.unique(column).to_pylist()
+    return names
+
+
+def documents_needed(config: BuildConfig) -> int:
+    """Return the fewest documents of a split that the recipe can work with."""
+    return 2 if config.has_pairs else 1
+
+
+def _censuses(
+    paths: Sequence[Path], sources: Sequence[str], config: BuildConfig
+) -> Iterator[_Census]:
+    """Yield the distinct documents some cells at a time, which bounds memory.
+
+    Parts are opened and closed as they are used: there may be more than a process may hold open.
+    """
+    borders = np.arange(0, NUM_CELLS + 1, _CELLS_AT_ONCE)
+    rows = [np.searchsorted(cells_of(part_ids(open_part(path))), borders) for path in paths]
+    for i in range(len(borders) - 1):
+        pieces = [
+            _piece(path, slice(starts[i], starts[i + 1]), sources)
+            for path, starts in zip(paths, rows, strict=True)
+            if starts[i + 1] > starts[i]
+        ]
+        if pieces:
+            piece = _Piece(*map(np.concatenate, zip(*pieces, strict=True)))
+            yield _census(piece, sources, config)
+
+
+class _Piece(NamedTuple):
+    ids: NDArray[np.uint64]
+    num_tokens: NDArray[np.int64]
+    num_sentences: NDArray[np.int64]
+    from_validation_input: NDArray[np.bool_]
+    sources: NDArray[np.int64]
+
+
+def _piece(path: Path, rows: slice, sources: Sequence[str]) -> _Piece:
+    part = open_part(path).slice(rows.start, rows.stop - rows.start)
+    return _Piece(
+        ids=part_ids(part).copy(),
+        num_tokens=list_lengths(part["tokens"]),
+        num_sentences=list_lengths(part["sentence_lengths"]),
+        from_validation_input=part["is_validation"].to_numpy(zero_copy_only=False),
+        sources=pc.index_in(part["source"], pa.array(sources, pa.string())).to_numpy(),
+    )
+
+
+def _census(piece: _Piece, sources: Sequence[str], config: BuildConfig) -> _Census:
+    # Among equal documents the smallest source counts, and one validation copy holds all out.
+    order = np.lexsort((piece.sources, *big_endian(piece.ids).T[::-1]))
+    ids, source = piece.ids[order], piece.sources[order]
+    firsts = np.flatnonzero(np.append(True, (ids[1:] != ids[:-1]).any(axis=1)))
+    passes = num_passes(ids[firsts], [sources[i] for i in source[firsts]], config)
+    enough = piece.num_sentences[order][firsts] >= max(config.min_document_sentences, 1)
+    is_kept = enough & (passes > 0)
+    given = np.logical_or.reduceat(piece.from_validation_input[order], firsts)
+    return _Census(
+        ids=ids[firsts[is_kept]],
+        cells=cells_of(ids[firsts[is_kept]]),
+        num_tokens=piece.num_tokens[order][firsts[is_kept]],
+        from_validation_input=given[is_kept],
+    )
+
+
+def big_endian(ids: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return ids as words that sort as their bytes do."""
+    return ids.byteswap()
+
+
+def list_lengths(column: pa.LargeListArray) -> NDArray[np.int64]:
+    """Return the length of each list of a column without nulls, (D,)."""
+    lengths: NDArray[np.int64] = np.diff(column.offsets.to_numpy())
+    return lengths
+
+
+def _validation_threshold(
+    paths: Sequence[Path], sources: Sequence[str], config: BuildConfig
+) -> tuple[int, tuple[str, ...]]:
+    """Return the threshold, raised to let in as many documents as the recipe needs.
+
+    A share of a small corpus may hold fewer validation documents than a pair takes.
+    """
+    if config.validation or config.validation_fraction == 0.0:
+        return 0, ()
+    needed = documents_needed(config)
+    threshold = round(config.validation_fraction * MAX_HASH)
+    smallest = np.empty(0, np.uint64)
+    num_documents = 0
+    for census in _censuses(paths, sources, config):
+        hashes = split_hashes(census.ids, np.uint64(config.split_seed))
+        smallest = np.sort(np.concatenate([smallest, hashes]))[:needed]
+        num_documents += len(hashes)
+    if len(smallest) == needed and int(smallest[-1]) < threshold:
+        return threshold, ()
+    if num_documents < 2 * needed:
+        return 0, (
+            f"{num_documents} documents are too few for a validation split; all are for training.",
+        )
+    return int(smallest[-1]) + 1, (
+        f"validation_fraction {config.validation_fraction} of {num_documents} documents is fewer "
+        f"than the {needed} that the recipe needs; took {needed}.",
+    )
+
+
+def _check_enough(num_train: int, num_validation: int, config: BuildConfig, needed: int) -> None:
+    if num_train == 0 and num_validation == 0:
+        raise InputError(
+            "no documents: every record was empty, or left out by min_document_sentences "
+            f"{config.min_document_sentences}; check the inputs and --text-field."
+        )
+    for split, count in (("train", num_train), ("validation", num_validation)):
+        is_wanted = split == "train" or config.validation
+        if is_wanted and count < needed:
+            raise InputError(
+                f"the {split} split has {count} document{'s' * (count != 1)}, and a random B must "
+                "come from another document; add documents (with --layout lines or sentences one "
+                "file can hold many), or use --recipe roberta-full, which makes no pairs."
+                if config.has_pairs
+                else f"the {split} split has no documents; add some."
+            )
+
+
+def _join_cells(
+    split: str,
+    tokens: NDArray[np.int64],
+    documents: NDArray[np.int64],
+    config: BuildConfig,
+    needed: int,
+) -> list[Bucket]:
+    """Return buckets of neighbouring cells; together they cover every cell."""
+    if documents.sum() == 0 and split == "validation":
+        return []
+    token_sums = np.concatenate([[0], np.cumsum(tokens)])
+    document_sums = np.concatenate([[0], np.cumsum(documents)])
+    borders = [0]
+    while True:
+        wanted = token_sums[borders[-1]] + config.bucket_tokens
+        wanted_documents = document_sums[borders[-1]] + needed
+        stop = max(
+            int(np.searchsorted(token_sums, wanted)),
+            int(np.searchsorted(document_sums, wanted_documents)),
+        )
+        # A remainder under half a bucket joins the last one: no bucket is small.
+        rest = token_sums[-1] - token_sums[min(stop, NUM_CELLS)]
+        spare = document_sums[-1] - document_sums[min(stop, NUM_CELLS)]
+        if stop >= NUM_CELLS or rest < config.bucket_tokens / 2 or spare < needed:
+            borders.append(NUM_CELLS)
+            break
+        borders.append(stop)
+    return [
+        Bucket(
+            split=split,
+            number=number,
+            first_cell=first,
+            stop_cell=stop,
+            num_documents=int(document_sums[stop] - document_sums[first]),
+            num_tokens=int(token_sums[stop] - token_sums[first]),
+        )
+        for number, (first, stop) in enumerate(zip(borders, borders[1:], strict=False))
+    ]

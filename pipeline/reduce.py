@@ -1,0 +1,327 @@
+"""The second stage: one task turns a bucket of documents into shards.
+
+Instances exist as spans until they are written; tokens are gathered and masks drawn for one
+record batch at a time. So memory follows the bucket, not the number of passes or variants.
+"""
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from clozemill.pipeline.assemble import assemble
+from clozemill.pipeline.bucket import FATES, BucketDocuments, load_bucket
+from clozemill.pipeline.columns import InstanceColumns
+from clozemill.pipeline.config import BuildConfig
+from clozemill.pipeline.digest import Digest, RowSum
+from clozemill.pipeline.files import atomic_file, file_checksum, write_json
+from clozemill.pipeline.identity import Spans, instance_ids
+from clozemill.pipeline.instances import Corpus, Instances
+from clozemill.pipeline.labels import expected_labels
+from clozemill.pipeline.ledger import Ledger, bucket_ledger, from_json, to_json
+from clozemill.pipeline.masks import draw_masks
+from clozemill.pipeline.plan import Bucket
+from clozemill.pipeline.recipes import Drawn, draw_instances, mask_rule
+from clozemill.pipeline.schema import (
+    document_schema,
+    instance_batch,
+    instance_schema,
+    rows_per_batch,
+)
+from clozemill.pipeline.shards import (
+    SUFFIX_OF_FORMAT,
+    DocumentsFile,
+    Shard,
+    write_options,
+    write_shard,
+)
+from clozemill.pipeline.splits import SplitRule
+from clozemill.pipeline.tokenizer import PretrainingTokenizer, load_tokenizer
+
+_MOST_BATCHES = 1_000_000
+"""Batches of one bucket: keeps the sample keys of different buckets apart."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReduceTask:
+    """One bucket, and all that its shards depend on."""
+
+    bucket: Bucket
+    key: int
+    """The bucket's place among the buckets of both splits."""
+
+    parts: tuple[str, ...]
+    sources: tuple[str, ...]
+    most_span_value: int
+    split_rule: SplitRule
+    config: BuildConfig
+    instance_fingerprint: str
+    map_dir: str
+    reduce_dir: str
+    tokenizer_dir: str
+
+    @property
+    def name(self) -> str:
+        """The start of the names of the files it writes."""
+        return f"{self.bucket.split}-{self.bucket.number:05d}"
+
+    @property
+    def num_units(self) -> int:
+        """Tokens of the bucket's documents."""
+        return self.bucket.num_tokens
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReduceReceipt:
+    """What a finished task left behind."""
+
+    split: str
+    shards: tuple[Shard, ...]
+    documents: DocumentsFile
+    digest: Digest
+    ledger: Ledger
+    expected: dict[str, list[float]]
+    """By source: the exact expectation of random and of next instances; empty without pairs."""
+
+    origins: str
+    """The file in the reduce folder that says where the documents were found."""
+
+
+def run_reduce_task(task: ReduceTask) -> ReduceReceipt:
+    """Return the receipt of a task, doing the task first unless it was done before."""
+    path = Path(task.reduce_dir) / f"{task.name}.json"
+    receipt = _trusted_receipt(path, Path(task.config.out))
+    if receipt is None:
+        receipt = _reduce(task)
+        write_json(path, {**dataclasses.asdict(receipt), "ledger": to_json(receipt.ledger)})
+    return receipt
+
+
+def _trusted_receipt(path: Path, out: Path) -> ReduceReceipt | None:
+    """Return the receipt if it is there and its files are as long as it says."""
+    try:
+        record = json.loads(path.read_text())
+        for entry in (*record["shards"], record["documents"]):
+            if (out / entry["path"]).stat().st_size != entry["num_bytes"]:
+                return None
+    except (OSError, ValueError):
+        return None
+    return ReduceReceipt(
+        split=record["split"],
+        shards=tuple(_shard_from_json(entry) for entry in record["shards"]),
+        documents=DocumentsFile(**record["documents"]),
+        digest=Digest(**{name: RowSum(**value) for name, value in record["digest"].items()}),
+        ledger=from_json(record["ledger"]),
+        expected=record["expected"],
+        origins=record["origins"],
+    )
+
+
+def _shard_from_json(entry: dict[str, Any]) -> Shard:
+    return Shard(**{**entry, "members": tuple(map(tuple, entry["members"]))})
+
+
+@lru_cache(maxsize=1)
+def _tokenizer(folder: str) -> PretrainingTokenizer:
+    return load_tokenizer(folder)
+
+
+def _reduce(task: ReduceTask) -> ReduceReceipt:
+    paths = [Path(task.map_dir) / part for part in task.parts]
+    documents = load_bucket(task.bucket, paths, task.split_rule, task.config)
+    corpus = documents.corpus(paths)
+    drawn = draw_instances(corpus, task.config)
+    writer = _BucketWriter(task, documents, corpus, drawn.instances)
+    shards = tuple(writer.write_shards())
+    origins = f"{task.name}.origins.jsonl"
+    _write_origins(documents, Path(task.reduce_dir) / origins)
+    return ReduceReceipt(
+        split=task.bucket.split,
+        shards=shards,
+        documents=_write_documents(documents, drawn, task),
+        digest=writer.digest,
+        ledger=bucket_ledger(task.bucket.split, documents, corpus, drawn) + writer.ledger,
+        expected=_expected_by_source(documents, corpus, drawn),
+        origins=origins,
+    )
+
+
+class _BucketWriter:
+    """Writes the instances of a bucket in the order of their ids, and sums what it wrote."""
+
+    def __init__(
+        self, task: ReduceTask, documents: BucketDocuments, corpus: Corpus, instances: Instances
+    ) -> None:
+        self.task = task
+        self.num_variants = task.config.num_variants(task.bucket.split)
+        self.corpus = corpus
+        self.instances = instances
+        self.tokenizer = _tokenizer(task.tokenizer_dir)
+        self.rule = mask_rule(task.config, self.tokenizer)
+        self.schema = instance_schema(
+            token_dtype=self.tokenizer.token_dtype,
+            max_seq_length=task.config.max_seq_length,
+            num_sources=len(task.sources),
+            most_span_value=task.most_span_value,
+        )
+        self.source_names = pa.array(task.sources, pa.string())
+        kept_sources = documents.table["source"].take(documents.kept)
+        self.sources = pc.index_in(kept_sources.combine_chunks(), self.source_names).to_numpy()
+        self.document_ids = corpus.document_ids.view(np.uint8).reshape(-1, 16)
+        everything = np.arange(len(instances.pass_number))
+        self.ids = instance_ids(
+            bytes.fromhex(task.instance_fingerprint),
+            instances.pass_number,
+            self._spans(everything),
+        )
+        # Ids are hashes, so their order is a shuffle.
+        words = self.ids.view(">u8")
+        self.order = np.lexsort((words[:, 1], words[:, 0]))
+        self.digest = Digest()
+        self.ledger: Ledger = Ledger()
+
+    def write_shards(self) -> Iterator[Shard]:
+        """Yield each shard once it is written; all but for one instance equally long."""
+        config, total = self.task.config, len(self.order)
+        num_shards = -(-total // config.shard_size)
+        borders = [total * i // num_shards for i in range(num_shards + 1)] if total else [0]
+        rows = rows_per_batch(config.max_seq_length, self.num_variants)
+        first_key = self.task.key * _MOST_BATCHES
+        for number, (begin, end) in enumerate(zip(borders, borders[1:], strict=False)):
+            name = f"{self.task.name}-{number:03d}{SUFFIX_OF_FORMAT[config.format]}"
+            yield write_shard(
+                Path(config.out) / name,
+                self._batches(begin, end, rows),
+                schema=self.schema,
+                split=self.task.bucket.split,
+                compression=config.compression,
+                first_key=first_key,
+            )
+            first_key += -(-(end - begin) // rows)
+
+    def _batches(self, begin: int, end: int, rows: int) -> Iterator[pa.RecordBatch]:
+        for first in range(begin, end, rows):
+            columns = self._columns(self.order[first : min(first + rows, end)])
+            batch = instance_batch(columns, self.schema, self.source_names)
+            self.digest.add(batch)
+            yield batch
+
+    def _columns(self, chosen: NDArray[np.int64]) -> InstanceColumns:
+        tokens = assemble(
+            self.corpus,
+            self.instances,
+            chosen,
+            cls_id=self.tokenizer.cls_id,
+            sep_id=self.tokenizer.sep_id,
+            has_pairs=self.task.config.has_pairs,
+        )
+        ids = np.ascontiguousarray(self.ids[chosen])
+        variants = np.arange(self.num_variants)
+        masks = draw_masks(tokens, ids.view(np.uint64), variants, self.rule)
+        self._count(tokens.input_ids, len(masks.positions))
+        first_spans = self.instances.span_starts[chosen]
+        return InstanceColumns(
+            instance_ids=ids,
+            tokens=tokens,
+            masks=masks,
+            num_variants=len(variants),
+            next_sentence_label=self.instances.next_sentence_label[chosen],
+            num_chunk_sentences=self.instances.num_chunk_sentences[chosen],
+            spans=self._spans(chosen),
+            sources=self.sources[self.instances.span_document[first_spans]],
+        )
+
+    def _count(self, input_ids: NDArray[Any], num_selected: int) -> None:
+        split = self.task.bucket.split
+        is_special = np.isin(input_ids, [self.tokenizer.cls_id, self.tokenizer.sep_id])
+        self.ledger["masks", split, "maskable"] += int((~is_special).sum()) * (self.num_variants)
+        self.ledger["masks", split, "selected"] += num_selected
+        self.ledger["masks", split, "tokens"] += len(input_ids)
+
+    def _spans(self, chosen: NDArray[np.int64]) -> Spans:
+        starts = self.instances.span_starts
+        lengths = starts[chosen + 1] - starts[chosen]
+        ends = np.cumsum(lengths)
+        # The place of every chosen span: its run's start, counted on within the run.
+        places = np.arange(int(lengths.sum())) + np.repeat(
+            starts[chosen] - (ends - lengths), lengths
+        )
+        return Spans(
+            starts=np.concatenate([[0], ends]),
+            document_ids=self.document_ids[self.instances.span_document[places]],
+            first_sentence=self.instances.span_first_sentence[places],
+            num_sentences=self.instances.span_num_sentences[places],
+            cut_front=self.instances.span_cut_front[places],
+            cut_back=self.instances.span_cut_back[places],
+        )
+
+
+def _expected_by_source(
+    documents: BucketDocuments, corpus: Corpus, drawn: Drawn
+) -> dict[str, list[float]]:
+    if drawn.loss is not None:
+        return {}
+    expected = expected_labels(corpus, drawn.targets)
+    sources = documents.table["source"].take(documents.kept)
+    encoded = sources.combine_chunks().dictionary_encode()
+    codes = encoded.indices.to_numpy()
+    return {
+        name: [float(expected[codes == code, label].sum()) for label in (0, 1)]
+        for code, name in enumerate(encoded.dictionary.to_pylist())
+    }
+
+
+def _write_documents(documents: BucketDocuments, drawn: Drawn, task: ReduceTask) -> DocumentsFile:
+    table, count = documents.table, len(documents.ids)
+    # Targets stand in the order of documents and passes; other documents have no pass.
+    ends = np.concatenate([[0], np.cumsum(documents.num_passes)])
+    targets = drawn.targets if len(drawn.targets) else np.empty(0, np.int64)
+    if drawn.loss is not None:
+        ends = np.zeros(count + 1, np.int64)
+    columns = {
+        "document_id": pa.array(documents.ids.view("V16").reshape(-1).tolist(), pa.binary(16)),
+        "split": pa.array([task.bucket.split] * count, pa.string()),
+        "source": table["source"],
+        "external_id": table["external_id"],
+        "num_characters": table["num_characters"],
+        "num_sentences": pa.array(documents.numbers("num_sentences")),
+        "num_tokens": pa.array(documents.numbers("num_tokens")),
+        "num_unknown": table["num_unknown"],
+        "targets": pa.ListArray.from_arrays(
+            pa.array(ends, pa.int32()), pa.array(targets, pa.uint16())
+        ),
+        "num_passes": pa.array(documents.num_passes),
+        "num_duplicates": pa.array(documents.num_duplicates),
+        "fate": pa.array([FATES[fate] for fate in documents.fates], pa.string()),
+    }
+    schema = document_schema()
+    path = Path(task.config.out) / f"documents-{task.name}.arrow"
+    rows = pa.table({name: columns[name] for name in schema.names}).cast(schema)
+    with (
+        atomic_file(path) as sink,
+        pa.ipc.new_file(sink, schema, options=write_options(task.config.compression)) as writer,
+    ):
+        writer.write_table(rows, max_chunksize=1 << 16)
+    return DocumentsFile(
+        path=path.name,
+        num_documents=count,
+        num_bytes=path.stat().st_size,
+        checksum=file_checksum(path),
+    )
+
+
+def _write_origins(documents: BucketDocuments, path: Path) -> None:
+    """Write where every occurrence of a document was found, a JSON line each."""
+    columns = [documents.origins[name].to_pylist() for name in documents.origins.column_names]
+    with atomic_file(path) as sink:
+        for document, file, offset in zip(*columns, strict=True):
+            line = {"document_id": document.hex(), "file": file, "offset": offset}
+            sink.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")

@@ -1,0 +1,176 @@
+"""Finding and reading a tokenizer: a folder, a vocabulary file, or a name on the hub."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+
+from clozemill.pipeline.errors import TokenizerError
+
+Json = dict[str, Any]
+
+MAX_WORD_CHARACTERS = 100
+"""A longer word is one `[UNK]`. Differs from BERT, which says 200: `tokenizers` says 100."""
+
+_HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
+_FILES = ("tokenizer.json", "vocab.txt", "vocab.json")
+
+
+def read_tokenizer(name: str | Path) -> tuple[Json, Json]:
+    """Return the objects in `tokenizer.json` and `tokenizer_config.json` of a named tokenizer.
+
+    The first is made up where there is only a vocabulary; see `load_tokenizer`.
+
+    Raises:
+        TokenizerError: Nothing is there, or it is no tokenizer.
+    """
+    path = Path(name)
+    if path.is_dir():
+        return _read_folder(path, str(name))
+    if path.is_file():
+        return _read_file(path, {}), {}
+    if isinstance(name, Path) or path.suffix in {".txt", ".json"} or not _HUB_NAME.fullmatch(name):
+        raise TokenizerError(f"there is no tokenizer at {name}; give a folder, a file or a name.")
+    return _read_folder(_fetch(name), name)
+
+
+def _fetch(name: str) -> Path:
+    import huggingface_hub  # imported late: it is slow, and only names need it
+
+    wanted = [*_FILES, "merges.txt", "tokenizer_config.json", "special_tokens_map.json"]
+    try:
+        return Path(huggingface_hub.snapshot_download(name, allow_patterns=wanted))
+    except Exception as error:  # many unrelated classes: network, HTTP, validation, offline
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise TokenizerError(
+            f"there is no folder {name}, and the hub gave no tokenizer of that name ({reason}); "
+            "check the spelling, or download it and give its folder."
+        ) from error
+
+
+def _read_folder(folder: Path, name: str) -> tuple[Json, Json]:
+    config: Json = {}
+    for part in ("special_tokens_map.json", "tokenizer_config.json"):
+        if (folder / part).is_file():
+            config |= _read_json(folder / part)
+    for part in _FILES:
+        if (folder / part).is_file():
+            return _read_file(folder / part, config), config
+    raise TokenizerError(f"{name} holds no tokenizer; it needs one of {', '.join(_FILES)}.")
+
+
+def _read_file(path: Path, config: Json) -> Json:
+    if path.suffix != ".json":
+        return _wordpiece_state(_read_vocabulary(path), config)
+    state = _read_json(path)
+    if not isinstance(state.get("model"), dict):
+        return _byte_level_state(path, state, config)
+    _apply_config(state, config)
+    return state
+
+
+def _read_json(path: Path) -> Json:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise TokenizerError(f"cannot read {path}: {error.strerror}.") from error
+    except ValueError as error:
+        raise TokenizerError(f"{path} is not JSON: {error}.") from error
+    if not isinstance(content, dict):
+        raise TokenizerError(f"{path} is not a tokenizer file: it holds no JSON object.")
+    return content
+
+
+def _read_vocabulary(path: Path) -> list[str]:
+    """Return the pieces of a `vocab.txt`; lines end at LF alone, as U+2028 can be a piece."""
+    try:
+        text = path.read_bytes().decode("utf-8")
+    except OSError as error:
+        raise TokenizerError(f"cannot read {path}: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise TokenizerError(f"{path} is not a vocabulary: {error}.") from error
+    pieces = [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
+    first_line: dict[str, int] = {}
+    for number, piece in enumerate(pieces, 1):
+        if not piece:
+            raise TokenizerError(f"{path}:{number}: the line is empty; a vocabulary has no gaps.")
+        if piece in first_line:
+            raise TokenizerError(
+                f"{path}:{number}: {piece!r} stands also in line {first_line[piece]}; "
+                "remove one and retrain, as ids are line numbers."
+            )
+        first_line[piece] = number
+    return pieces
+
+
+def _wordpiece_state(pieces: list[str], config: Json) -> Json:
+    is_lower = config.get("do_lower_case")
+    normalizer = normalizers.BertNormalizer(
+        lowercase=not has_capitals(pieces) if is_lower is None else bool(is_lower),
+        strip_accents=config.get("strip_accents"),
+        handle_chinese_chars=config.get("tokenize_chinese_chars", True),
+    )
+    unk = config.get("unk_token", "[UNK]")
+    return wordpiece_state(pieces, normalizer, unk["content"] if isinstance(unk, dict) else unk)
+
+
+def wordpiece_state(
+    pieces: list[str], normalizer: normalizers.Normalizer, unk_token: str = "[UNK]"
+) -> Json:
+    """Return the `tokenizer.json` object of a BERT WordPiece vocabulary."""
+    vocab = {piece: token_id for token_id, piece in enumerate(pieces)}
+    backend = Tokenizer(
+        models.WordPiece(vocab, unk_token=unk_token, max_input_chars_per_word=MAX_WORD_CHARACTERS)
+    )
+    backend.normalizer = normalizer
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    backend.decoder = decoders.WordPiece(prefix="##")
+    state: Json = json.loads(backend.to_str())
+    return state
+
+
+def has_capitals(pieces: list[str]) -> bool:
+    """Whether a vocabulary is cased: an ordinary piece holds an ASCII capital.
+
+    >>> has_capitals(["[MASK]", "[unused7]", "tea"])
+    False
+    """
+    return any(
+        re.search("[A-Z]", piece) is not None
+        for piece in pieces
+        if not re.fullmatch(r"\[[A-Za-z]+\d*\]|<[A-Za-z]+\d*>", piece)
+    )
+
+
+def _byte_level_state(path: Path, vocab: Json, config: Json) -> Json:
+    merges = path.with_name("merges.txt")
+    if not merges.is_file():
+        raise TokenizerError(f"{path} needs a merges.txt beside it; there is none.")
+    try:
+        pairs = models.BPE.read_file(str(path), str(merges))[1]
+        backend = Tokenizer(models.BPE(vocab, pairs))
+    except Exception as error:  # tokenizers raises bare Exception
+        raise TokenizerError(f"{path} and its merges.txt do not match: {error}.") from error
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(
+        add_prefix_space=config.get("add_prefix_space", False)
+    )
+    backend.decoder = decoders.ByteLevel()
+    state: Json = json.loads(backend.to_str())
+    return state
+
+
+def _apply_config(state: Json, config: Json) -> None:
+    """Let the settings of a BERT class win over `tokenizer.json`, as `transformers` does."""
+    normalizer = state.get("normalizer")
+    is_bert = str(config.get("tokenizer_class", "")).startswith("BertTokenizer")
+    if not is_bert or normalizer is None or normalizer.get("type") != "BertNormalizer":
+        return
+    for ours, theirs in (
+        ("lowercase", "do_lower_case"),
+        ("strip_accents", "strip_accents"),
+        ("handle_chinese_chars", "tokenize_chinese_chars"),
+    ):
+        if theirs in config:
+            normalizer[ours] = config[theirs]
