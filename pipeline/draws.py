@@ -119,9 +119,15 @@ def draw(key: np.uint64, j: int) -> np.uint64:
 
 
 @njit
+def upper_bits(key: np.uint64, j: int) -> int:
+    """Return the upper 53 bits of the j-th draw of a key."""
+    return int(np.int64(draw(key, j) >> _SHIFT_11))
+
+
+@njit
 def uniform(key: np.uint64, j: int) -> float:
     """Return the j-th draw of a key as a multiple of 2^-53 in [0, 1)."""
-    return float(draw(key, j) >> _SHIFT_11) * _TWO_TO_MINUS_53
+    return upper_bits(key, j) * _TWO_TO_MINUS_53
 
 
 @njit

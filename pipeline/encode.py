@@ -1,13 +1,46 @@
-"""Sentences to token ids, as flat arrays."""
+"""Sentences to token ids, as flat arrays.
 
-from collections.abc import Sequence
-from itertools import chain
-from typing import NamedTuple
+The fast encoder looks words up. It is used only where that gives the ids of `tokenizers`, which
+holds when text splits at a character c that no step moves, joins or removes:
+N(x c y) = N(x) N(c) N(y) for the normalizer N, and the pre-tokenizer cuts on both sides of c.
+For BERT's normalizer and pre-tokenizer this is so for blank, tab, LF, CR, ASCII punctuation,
+some punctuation beyond ASCII and, where they are padded with blanks, CJK ideographs:
+
+- Cleaning maps or removes characters one by one, and none of these is removed. (Form feed, NUL
+  and zero-width characters are: they are no word ends here but part of a word.)
+- Decomposition (NFD) maps characters one by one and then sorts runs of combining marks. All of
+  these are starters (combining class 0), so that no run reaches across one.
+- Lower-casing in `tokenizers` maps characters one by one; final sigma is not treated apart.
+- Composition (NFC) joins a mark to the starter before it. Of these only `<`, `=` and `>` have
+  composed forms (with U+0338), and are part of a word when a text is composed first.
+"""
+
+import itertools
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
-from clozemill.pipeline.tokenizer import PretrainingTokenizer
+from clozemill.pipeline import wordtable
+from clozemill.pipeline.errors import TokenizerError
+from clozemill.pipeline.tokenizer import PretrainingTokenizer, flat_steps
+from clozemill.pipeline.wordtable import Splitting, Trie, WordTable
+
+MAX_WORDS = 1 << 20
+MAX_WORD_BYTES = 1 << 24
+"""The word table holds at most so many words and bytes, then starts afresh; real text brings
+new words for ever. With all arrays full that is about 120 MB."""
+
+CHUNK_BYTES = 1 << 20
+"""Sentences are looked up this many bytes at a time, which keeps the working arrays in cache."""
+
+_ALONE_RANGES = ((0x2010, 0x2027), (0x3001, 0x3002), (0x3008, 0x3011))
+_IDEOGRAPH_RANGES = ((0x3400, 0x4DB5), (0x4E00, 0x9FCC))
+_ASCII_PUNCTUATION = (*range(33, 48), *range(58, 65), *range(91, 97), *range(123, 127))
+_COMPOSED = b"<=>"
 
 
 class Encoded(NamedTuple):
@@ -43,9 +76,212 @@ class Encoder:
         return encoded
 
 
+class WordEncoder(Encoder):
+    """Encodes BERT's WordPiece by looking words up; `tokenizers` sees unseen odd words alone."""
+
+    def __init__(self, tokenizer: PretrainingTokenizer) -> None:
+        """Prepare to encode with a tokenizer for which `is_word_local` holds."""
+        super().__init__(tokenizer)
+        rules = _rules(tokenizer)
+        self._limits = (rules.is_lower_case, rules.max_word_characters, tokenizer.unk_id)
+        self._splitting = _splitting(rules)
+        self._trie = _trie(tokenizer.pieces)
+        self._table = _empty_table()
+        self._reserved_words: dict[int, int] = {}
+
+    def encode(self, sentences: Sequence[str]) -> Encoded:
+        """Return the ids of sentences; a special token found in running text becomes unk."""
+        if not sentences:
+            return Encoded(np.empty(0, self.tokenizer.token_dtype), np.zeros(1, np.int64))
+        parts = list(self._encode_all(sentences))
+        if len(parts) == 1:
+            return parts[0]
+        starts = np.zeros(len(sentences) + 1, np.int64)
+        lengths = [np.diff(part.starts) for part in parts]
+        np.cumsum(np.concatenate(lengths), out=starts[1:])
+        return Encoded(np.concatenate([part.token_ids for part in parts]), starts)
+
+    def _encode_all(self, sentences: Sequence[str]) -> Iterator[Encoded]:
+        text, offsets = _utf8(sentences)
+        first, num_sentences = 0, len(sentences)
+        while first < num_sentences:
+            limit = offsets[first] + CHUNK_BYTES
+            last = max(first + 1, int(np.searchsorted(offsets, limit, "right")) - 1)
+            chunk = self._look_up(text, offsets[first : last + 1])
+            if chunk is None:
+                yield super().encode(sentences[first : first + 1])
+                first += 1
+                continue
+            yield chunk
+            first += len(chunk.starts) - 1
+
+    def _look_up(self, text: NDArray[np.uint8], offsets: NDArray[np.int64]) -> Encoded | None:
+        """Return the ids of the first sentences, as many as the table takes; None for none."""
+        num_before = int(self._table.sizes[0])
+        word_ids = np.empty(offsets[-1] - offsets[0], np.int32)
+        word_ends = np.empty(len(offsets) - 1, np.int64)
+        done = wordtable.scan_words(
+            text, offsets, self._splitting, self._table, word_ids, word_ends
+        )
+        self._resolve(num_before)
+        if done == 0:
+            self._table = _empty_table()
+            self._reserved_words.clear()
+            return self._look_up(text, offsets) if num_before else None
+        word_ends = word_ends[:done]
+        word_ids = word_ids[: word_ends[-1]]
+        self._count_specials(word_ids)
+        return self._gather(word_ids, word_ends)
+
+    def _gather(self, word_ids: NDArray[np.int32], word_ends: NDArray[np.int64]) -> Encoded:
+        starts = np.zeros(len(word_ends) + 1, np.int64)
+        num_tokens = wordtable.count_tokens(self._table, word_ids, word_ends, starts[1:])
+        token_ids = np.empty(num_tokens, self.tokenizer.token_dtype)
+        wordtable.copy_tokens(self._table, word_ids, token_ids)
+        return Encoded(token_ids, starts)
+
+    def _resolve(self, first_word: int) -> None:
+        """Find the pieces of the words from `first_word` on."""
+        table = self._table
+        num_words, first_piece = map(int, table.sizes)
+        if first_word == num_words:
+            return
+        left_over = np.zeros(num_words - first_word, np.bool_)
+        if wordtable.resolve_words(table, first_word, self._trie, self._limits, left_over):
+            self._resolve_odd(first_word + np.flatnonzero(left_over))
+        new = self._table.pieces[first_piece : self._table.sizes[1]]
+        if self._is_reserved[new].any():
+            self._reserve(first_word, first_piece)
+
+    def _resolve_odd(self, words: NDArray[np.int64]) -> None:
+        """Let `tokenizers` find the pieces of words that are not ASCII letters and digits."""
+        starts, text = self._table.word_starts, self._table.word_bytes
+        texts = [text[starts[w] : starts[w + 1]].tobytes().decode() for w in words.tolist()]
+        encoded = _encode_plain(self.tokenizer, texts)
+        first = int(self._table.sizes[1])
+        last = first + len(encoded.token_ids)
+        if last + MAX_WORD_BYTES - starts[self._table.sizes[0]] > len(self._table.pieces):
+            more = np.empty(last, np.uint32)
+            self._table = self._table._replace(pieces=np.concatenate([self._table.pieces, more]))
+        self._table.pieces[first:last] = encoded.token_ids
+        self._table.piece_spans[words, 0] = first + encoded.starts[:-1]
+        self._table.piece_spans[words, 1] = first + encoded.starts[1:]
+        self._table.sizes[1] = last
+
+    def _reserve(self, first_word: int, first_piece: int) -> None:
+        """Turn special tokens among new pieces into unk, and note the words they are in."""
+        table = self._table
+        spans = table.piece_spans[first_word : table.sizes[0]]
+        by_start = np.argsort(spans[:, 0], kind="stable")
+        places = first_piece + np.flatnonzero(
+            self._is_reserved[table.pieces[first_piece : table.sizes[1]]]
+        )
+        owners = np.searchsorted(spans[by_start, 0], places, "right") - 1
+        for word in (first_word + by_start[owners]).tolist():
+            self._reserved_words[word] = self._reserved_words.get(word, 0) + 1
+        table.pieces[places] = self.tokenizer.unk_id
+
+    def _count_specials(self, word_ids: NDArray[np.int32]) -> None:
+        for word, num_specials in self._reserved_words.items():
+            self.num_special_in_text += num_specials * int(np.count_nonzero(word_ids == word))
+
+
 def make_encoder(tokenizer: PretrainingTokenizer, *, is_fast: bool | None = None) -> Encoder:
-    """Return the fastest encoder that is known to give the tokenizer's own ids."""
-    return Encoder(tokenizer)
+    """Return the fastest encoder that is known to give the tokenizer's own ids.
+
+    Args:
+        tokenizer: The tokenizer.
+        is_fast: Insist on looking words up (True) or on `tokenizers` (False).
+
+    Raises:
+        TokenizerError: Looking up was asked for, and is not known to be right.
+    """
+    is_local = is_word_local(tokenizer)
+    if is_fast and not is_local:
+        raise TokenizerError("only BERT's WordPiece can be encoded fast; leave the choice open.")
+    return WordEncoder(tokenizer) if is_local and is_fast is not False else Encoder(tokenizer)
+
+
+def is_word_local(tokenizer: PretrainingTokenizer) -> bool:
+    """Whether words can be encoded one by one: see the top of this module."""
+    state = json.loads(tokenizer.backend.to_str())
+    steps = [step["type"] for step in flat_steps(state, "normalizer")]
+    return (
+        steps in ([], ["Lowercase"], ["BertNormalizer"], ["NFC", "BertNormalizer"])
+        and [step["type"] for step in flat_steps(state, "pre_tokenizer")] == ["BertPreTokenizer"]
+        and state["model"]["type"] == "WordPiece"
+        and state["model"]["continuing_subword_prefix"] == "##"
+        and not state["added_tokens"]
+    )
+
+
+class _Rules(NamedTuple):
+    is_lower_case: bool
+    has_padded_ideographs: bool
+    is_composed: bool
+    max_word_characters: int
+
+
+def _rules(tokenizer: PretrainingTokenizer) -> _Rules:
+    state: dict[str, Any] = json.loads(tokenizer.backend.to_str())
+    steps = flat_steps(state, "normalizer")
+    return _Rules(
+        is_lower_case=tokenizer.is_lower_case,
+        has_padded_ideographs=any(step.get("handle_chinese_chars") for step in steps),
+        is_composed=any(step["type"] == "NFC" for step in steps),
+        max_word_characters=state["model"]["max_input_chars_per_word"],
+    )
+
+
+def _splitting(rules: _Rules) -> Splitting:
+    byte_kinds = np.full(256, wordtable.INSIDE, np.uint8)
+    byte_kinds[list(b" \t\n\r")] = wordtable.BLANK
+    byte_kinds[list(_ASCII_PUNCTUATION)] = wordtable.ALONE
+    if rules.is_composed:
+        byte_kinds[list(_COMPOSED)] = wordtable.INSIDE
+    stands_alone = np.zeros(1 << 16, np.bool_)
+    for first, last in _ALONE_RANGES + _IDEOGRAPH_RANGES * rules.has_padded_ideographs:
+        stands_alone[first : last + 1] = True
+        byte_kinds[0xE0 | first >> 12 : (0xE0 | last >> 12) + 1] = wordtable.MAYBE_ALONE
+    return Splitting(byte_kinds, stands_alone)
+
+
+def _trie(pieces: tuple[str, ...]) -> Trie:
+    entries = []
+    for token_id, piece in enumerate(pieces):
+        bare = piece.removeprefix("##")
+        if bare.isascii() and bare.isalnum():
+            entries.append((bare.encode(), int(bare != piece), token_id))
+    starts = np.zeros(len(entries) + 1, np.int64)
+    np.cumsum([len(text) for text, _, _ in entries], out=starts[1:])
+    num_slots = 1 << int(2 * starts[-1] + 2).bit_length()
+    trie = Trie(
+        keys=np.full(num_slots, -1, np.int64),
+        children=np.zeros(num_slots, np.int32),
+        token_ids=np.full(starts[-1] + 2, -1, np.int64),
+    )
+    text = np.frombuffer(b"".join(text for text, _, _ in entries), np.uint8)
+    numbers = np.array([entry[1:] for entry in entries], np.int64).reshape(-1, 2).T.copy()
+    wordtable.add_pieces(trie, text, starts, numbers[0], numbers[1])
+    return trie
+
+
+def _empty_table() -> WordTable:
+    return WordTable(
+        slots=np.zeros(2 * MAX_WORDS, np.uint64),
+        word_starts=np.zeros(MAX_WORDS + 1, np.int64),
+        word_bytes=np.empty(MAX_WORD_BYTES, np.uint8),
+        piece_spans=np.zeros((MAX_WORDS, 2), np.int64),
+        pieces=np.empty(MAX_WORD_BYTES, np.uint32),
+        sizes=np.zeros(2, np.int64),
+    )
+
+
+def _utf8(sentences: Sequence[str]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Return the bytes of sentences end to end, and where each starts."""
+    array = pa.array(sentences, pa.large_string())
+    _, offsets, text = array.buffers()
+    return np.frombuffer(text or b"", np.uint8), np.frombuffer(offsets, np.int64, len(array) + 1)
 
 
 def _encode_plain(tokenizer: PretrainingTokenizer, sentences: Sequence[str]) -> Encoded:
@@ -53,5 +289,5 @@ def _encode_plain(tokenizer: PretrainingTokenizer, sentences: Sequence[str]) -> 
     ids = [encoding.ids for encoding in encodings]
     starts = np.zeros(len(ids) + 1, np.int64)
     np.cumsum([len(each) for each in ids], out=starts[1:])
-    flat = chain.from_iterable(ids)
+    flat = itertools.chain.from_iterable(ids)
     return Encoded(np.fromiter(flat, tokenizer.token_dtype, int(starts[-1])), starts)

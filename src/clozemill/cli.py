@@ -1,10 +1,8 @@
 """The command line: parses, calls the library, prints. Nothing else in the project prints."""
 
-import contextlib
 import json
 import signal
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import click

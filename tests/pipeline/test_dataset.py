@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from small_datasets import SOURCES, make_dataset
+from tests.pipeline.small_datasets import SOURCES, make_dataset
 
 from clozemill.pipeline.columns import read_columns
 from clozemill.pipeline.dataset import Dataset, open_dataset

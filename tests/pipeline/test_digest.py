@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from small_datasets import SOURCES, digest_of, make_batches, make_columns, schema_for
+from tests.pipeline.small_datasets import SOURCES, digest_of, make_batches, make_columns, schema_for
 
 from clozemill.pipeline.columns import read_columns
 from clozemill.pipeline.digest import Digest, instance_hashes

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_datasets import make_dataset
+from tests.pipeline.small_datasets import make_dataset
 
 from clozemill.pipeline.errors import DatasetError
 from clozemill.pipeline.manifest import (

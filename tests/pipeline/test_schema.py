@@ -1,7 +1,7 @@
 import numpy as np
 import pyarrow as pa
 import pytest
-from small_datasets import SOURCES, make_batches, make_columns, schema_for
+from tests.pipeline.small_datasets import SOURCES, make_batches, make_columns, schema_for
 
 from clozemill.pipeline.columns import read_columns, slice_columns
 from clozemill.pipeline.errors import DatasetError
