@@ -1,6 +1,7 @@
 """The build: inputs -> documents -> sentences -> instances -> variants -> shards -> manifest."""
 
 import dataclasses
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -81,6 +82,8 @@ def build(
     """
     if not config.inputs or not config.tokenizer or not config.out:
         raise ConfigError("inputs, tokenizer and out must be given; see clozemill build --help.")
+    # Workers elsewhere must find the same folder.
+    config = dataclasses.replace(config, out=os.path.abspath(config.out))
     stages = _Stages(config, on_progress or (lambda progress: None))
     tokenizer = load_tokenizer(config.tokenizer)
     mask_rule(config, tokenizer)

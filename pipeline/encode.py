@@ -1,46 +1,30 @@
 """Sentences to token ids, as flat arrays.
 
-The fast encoder looks words up. It is used only where that gives the ids of `tokenizers`, which
-holds when text splits at a character c that no step moves, joins or removes:
-N(x c y) = N(x) N(c) N(y) for the normalizer N, and the pre-tokenizer cuts on both sides of c.
-For BERT's normalizer and pre-tokenizer this is so for blank, tab, LF, CR, ASCII punctuation,
-some punctuation beyond ASCII and, where they are padded with blanks, CJK ideographs:
-
-- Cleaning maps or removes characters one by one, and none of these is removed. (Form feed, NUL
-  and zero-width characters are: they are no word ends here but part of a word.)
-- Decomposition (NFD) maps characters one by one and then sorts runs of combining marks. All of
-  these are starters (combining class 0), so that no run reaches across one.
-- Lower-casing in `tokenizers` maps characters one by one; final sigma is not treated apart.
-- Composition (NFC) joins a mark to the starter before it. Of these only `<`, `=` and `>` have
-  composed forms (with U+0338), and are part of a word when a text is composed first.
+The fast encoder looks words up; `words.py` says where that gives the ids of `tokenizers`.
 """
 
 import itertools
-import json
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from clozemill.pipeline import wordtable
 from clozemill.pipeline.errors import TokenizerError
-from clozemill.pipeline.tokenizer import PretrainingTokenizer, flat_steps
-from clozemill.pipeline.wordtable import Splitting, Trie, WordTable
-
-MAX_WORDS = 1 << 20
-MAX_WORD_BYTES = 1 << 24
-"""The word table holds at most so many words and bytes, then starts afresh; real text brings
-new words for ever. With all arrays full that is about 120 MB."""
+from clozemill.pipeline.tokenizer import PretrainingTokenizer
+from clozemill.pipeline.words import (
+    MAX_WORD_BYTES,
+    empty_table,
+    is_word_local,
+    make_splitting,
+    utf8,
+    word_rules,
+)
+from clozemill.pipeline.wordtable import Trie
 
 CHUNK_BYTES = 1 << 20
 """Sentences are looked up this many bytes at a time, which keeps the working arrays in cache."""
-
-_ALONE_RANGES = ((0x2010, 0x2027), (0x3001, 0x3002), (0x3008, 0x3011))
-_IDEOGRAPH_RANGES = ((0x3400, 0x4DB5), (0x4E00, 0x9FCC))
-_ASCII_PUNCTUATION = (*range(33, 48), *range(58, 65), *range(91, 97), *range(123, 127))
-_COMPOSED = b"<=>"
 
 
 class Encoded(NamedTuple):
@@ -82,11 +66,11 @@ class WordEncoder(Encoder):
     def __init__(self, tokenizer: PretrainingTokenizer) -> None:
         """Prepare to encode with a tokenizer for which `is_word_local` holds."""
         super().__init__(tokenizer)
-        rules = _rules(tokenizer)
+        rules = word_rules(tokenizer)
         self._limits = (rules.is_lower_case, rules.max_word_characters, tokenizer.unk_id)
-        self._splitting = _splitting(rules)
+        self._splitting = make_splitting(rules)
         self._trie = _trie(tokenizer.pieces)
-        self._table = _empty_table()
+        self._table = empty_table()
         self._reserved_words: dict[int, int] = {}
 
     def encode(self, sentences: Sequence[str]) -> Encoded:
@@ -102,7 +86,7 @@ class WordEncoder(Encoder):
         return Encoded(np.concatenate([part.token_ids for part in parts]), starts)
 
     def _encode_all(self, sentences: Sequence[str]) -> Iterator[Encoded]:
-        text, offsets = _utf8(sentences)
+        text, offsets = utf8(sentences)
         first, num_sentences = 0, len(sentences)
         while first < num_sentences:
             limit = offsets[first] + CHUNK_BYTES
@@ -125,7 +109,7 @@ class WordEncoder(Encoder):
         )
         self._resolve(num_before)
         if done == 0:
-            self._table = _empty_table()
+            self._table = empty_table()
             self._reserved_words.clear()
             return self._look_up(text, offsets) if num_before else None
         word_ends = word_ends[:done]
@@ -202,50 +186,6 @@ def make_encoder(tokenizer: PretrainingTokenizer, *, is_fast: bool | None = None
     return WordEncoder(tokenizer) if is_local and is_fast is not False else Encoder(tokenizer)
 
 
-def is_word_local(tokenizer: PretrainingTokenizer) -> bool:
-    """Whether words can be encoded one by one: see the top of this module."""
-    state = json.loads(tokenizer.backend.to_str())
-    steps = [step["type"] for step in flat_steps(state, "normalizer")]
-    return (
-        steps in ([], ["Lowercase"], ["BertNormalizer"], ["NFC", "BertNormalizer"])
-        and [step["type"] for step in flat_steps(state, "pre_tokenizer")] == ["BertPreTokenizer"]
-        and state["model"]["type"] == "WordPiece"
-        and state["model"]["continuing_subword_prefix"] == "##"
-        and not state["added_tokens"]
-    )
-
-
-class _Rules(NamedTuple):
-    is_lower_case: bool
-    has_padded_ideographs: bool
-    is_composed: bool
-    max_word_characters: int
-
-
-def _rules(tokenizer: PretrainingTokenizer) -> _Rules:
-    state: dict[str, Any] = json.loads(tokenizer.backend.to_str())
-    steps = flat_steps(state, "normalizer")
-    return _Rules(
-        is_lower_case=tokenizer.is_lower_case,
-        has_padded_ideographs=any(step.get("handle_chinese_chars") for step in steps),
-        is_composed=any(step["type"] == "NFC" for step in steps),
-        max_word_characters=state["model"]["max_input_chars_per_word"],
-    )
-
-
-def _splitting(rules: _Rules) -> Splitting:
-    byte_kinds = np.full(256, wordtable.INSIDE, np.uint8)
-    byte_kinds[list(b" \t\n\r")] = wordtable.BLANK
-    byte_kinds[list(_ASCII_PUNCTUATION)] = wordtable.ALONE
-    if rules.is_composed:
-        byte_kinds[list(_COMPOSED)] = wordtable.INSIDE
-    stands_alone = np.zeros(1 << 16, np.bool_)
-    for first, last in _ALONE_RANGES + _IDEOGRAPH_RANGES * rules.has_padded_ideographs:
-        stands_alone[first : last + 1] = True
-        byte_kinds[0xE0 | first >> 12 : (0xE0 | last >> 12) + 1] = wordtable.MAYBE_ALONE
-    return Splitting(byte_kinds, stands_alone)
-
-
 def _trie(pieces: tuple[str, ...]) -> Trie:
     entries = []
     for token_id, piece in enumerate(pieces):
@@ -264,24 +204,6 @@ def _trie(pieces: tuple[str, ...]) -> Trie:
     numbers = np.array([entry[1:] for entry in entries], np.int64).reshape(-1, 2).T.copy()
     wordtable.add_pieces(trie, text, starts, numbers[0], numbers[1])
     return trie
-
-
-def _empty_table() -> WordTable:
-    return WordTable(
-        slots=np.zeros(2 * MAX_WORDS, np.uint64),
-        word_starts=np.zeros(MAX_WORDS + 1, np.int64),
-        word_bytes=np.empty(MAX_WORD_BYTES, np.uint8),
-        piece_spans=np.zeros((MAX_WORDS, 2), np.int64),
-        pieces=np.empty(MAX_WORD_BYTES, np.uint32),
-        sizes=np.zeros(2, np.int64),
-    )
-
-
-def _utf8(sentences: Sequence[str]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Return the bytes of sentences end to end, and where each starts."""
-    array = pa.array(sentences, pa.large_string())
-    _, offsets, text = array.buffers()
-    return np.frombuffer(text or b"", np.uint8), np.frombuffer(offsets, np.int64, len(array) + 1)
 
 
 def _encode_plain(tokenizer: PretrainingTokenizer, sentences: Sequence[str]) -> Encoded:

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from clozemill.pipeline.assemble import assemble
-from clozemill.pipeline.bucket import FATES, KEPT, BucketDocuments, load_bucket
+from clozemill.pipeline.bucket import FATES, BucketDocuments, load_bucket
 from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.digest import Digest, RowSum
 from clozemill.pipeline.files import atomic_file, file_checksum, write_json
@@ -137,7 +137,7 @@ def _tokenizer(folder: str) -> PretrainingTokenizer:
 def _reduce(task: ReduceTask) -> ReduceReceipt:
     paths = [Path(task.map_dir) / part for part in task.parts]
     documents = load_bucket(task.bucket, paths, task.split_rule, task.config)
-    corpus = documents.corpus()
+    corpus = documents.corpus(paths)
     drawn = draw_instances(corpus, task.config)
     writer = _BucketWriter(task, documents, corpus, drawn.instances)
     shards = tuple(writer.write_shards())
@@ -173,7 +173,7 @@ class _BucketWriter:
             most_span_value=task.most_span_value,
         )
         self.source_names = pa.array(task.sources, pa.string())
-        kept_sources = documents.table["source"].take(np.flatnonzero(documents.fates == KEPT))
+        kept_sources = documents.table["source"].take(documents.kept)
         self.sources = pc.index_in(kept_sources.combine_chunks(), self.source_names).to_numpy()
         self.document_ids = corpus.document_ids.view(np.uint8).reshape(-1, 16)
         everything = np.arange(len(instances.pass_number))
@@ -270,7 +270,7 @@ def _expected_by_source(
     if drawn.loss is not None:
         return {}
     expected = expected_labels(corpus, drawn.targets)
-    sources = documents.table["source"].take(np.flatnonzero(documents.fates == KEPT))
+    sources = documents.table["source"].take(documents.kept)
     encoded = sources.combine_chunks().dictionary_encode()
     codes = encoded.indices.to_numpy()
     return {
@@ -292,8 +292,8 @@ def _write_documents(documents: BucketDocuments, drawn: Drawn, task: ReduceTask)
         "source": table["source"],
         "external_id": table["external_id"],
         "num_characters": table["num_characters"],
-        "num_sentences": pa.array(documents.num_sentences),
-        "num_tokens": pa.array(documents.num_tokens),
+        "num_sentences": pa.array(documents.numbers("num_sentences")),
+        "num_tokens": pa.array(documents.numbers("num_tokens")),
         "num_unknown": table["num_unknown"],
         "targets": pa.ListArray.from_arrays(
             pa.array(ends, pa.int32()), pa.array(targets, pa.uint16())

@@ -6,10 +6,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import normalizers
 
-from clozemill.pipeline import encode
 from clozemill.pipeline.encode import Encoder, make_encoder
 from clozemill.pipeline.tokenizer import PretrainingTokenizer, make_tokenizer
 from clozemill.pipeline.tokenizer_files import wordpiece_state
+from clozemill.pipeline.words import make_splitting, word_rules
 
 SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 LETTERS = [*"abcdefghijklmnopqrstuvwxyz0123456789", *"ABCDEFGHIJKLMNOPQRSTUVWXYZ"]
@@ -102,7 +102,7 @@ def test_any_text_has_the_ids_of_tokenizers(
 @pytest.mark.parametrize("name", [name for name in NORMALIZERS if name != "none"])
 def test_every_word_end_is_cut_on_both_sides_whatever_stands_beside_it(name: str) -> None:
     tokenizer = wordpiece(NORMALIZERS[name])
-    splitting = encode._splitting(encode._rules(tokenizer))
+    splitting = make_splitting(word_rules(tokenizer))
     ends = [chr(i) for i in np.flatnonzero(splitting.stands_alone)]
     ends += [chr(i) for i in range(128) if splitting.byte_kinds[i]]
     assert len(ends) > 50
