@@ -97,8 +97,12 @@ def bucket_ledger(split: str, documents: BucketDocuments, corpus: Corpus, drawn:
     for code, fate in enumerate(FATES):
         of_fate = documents.fates == code
         ledger["documents", split, fate] += int(of_fate.sum())
-        ledger["document_tokens", split, fate] += int(documents.numbers("num_tokens")[of_fate].sum())
-        ledger["unknown_tokens", split, fate] += int(documents.numbers("num_unknown")[of_fate].sum())
+        ledger["document_tokens", split, fate] += int(
+            documents.numbers("num_tokens")[of_fate].sum()
+        )
+        ledger["unknown_tokens", split, fate] += int(
+            documents.numbers("num_unknown")[of_fate].sum()
+        )
     ledger["documents", split, "duplicate"] += int(documents.num_duplicates.sum())
     own = (documents.numbers("num_tokens") * documents.num_passes).sum()
     ledger["pass_tokens", split, "own"] += int(own)

@@ -73,7 +73,7 @@ def _lengths(columns: InstanceColumns) -> NDArray[np.int64]:
 def _count(flags: Flags, starts: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return how many flags are set in each run; runs may be empty."""
     sums = np.concatenate([[0], np.cumsum(flags)])
-    return sums[starts[1:]] - sums[starts[:-1]]
+    return np.asarray(sums[starts[1:]] - sums[starts[:-1]], np.int64)
 
 
 def _bad_length(columns: InstanceColumns, rules: RowRules) -> Flags:
@@ -91,7 +91,7 @@ def _bad_border(columns: InstanceColumns, rules: RowRules) -> Flags:
     border, lengths = columns.tokens.segment_b_start, _lengths(columns)
     if rules.config.has_pairs:
         return (border < 3) | (border > lengths - 2)
-    return border != lengths
+    return np.asarray(border != lengths, np.bool_)
 
 
 def _bad_label(columns: InstanceColumns, rules: RowRules) -> Flags:
@@ -115,7 +115,9 @@ def _bad_specials(columns: InstanceColumns, rules: RowRules) -> Flags:
     num_spans = np.diff(columns.spans.starts)
     breaks |= _count(ids == rules.sep_id, starts) != num_spans
     # One [CLS] and a [SEP] per span are all there is: no [PAD], no [MASK] in what was read.
-    return breaks | (_count(np.isin(ids, rules.unmaskable), starts) != num_spans + 1)
+    return np.asarray(
+        breaks | (_count(np.isin(ids, rules.unmaskable), starts) != num_spans + 1), np.bool_
+    )
 
 
 def _bad_spans(columns: InstanceColumns, rules: RowRules) -> Flags:
@@ -146,23 +148,23 @@ def _bad_next(columns: InstanceColumns, rules: RowRules) -> Flags:
         return np.zeros(len(columns.instance_ids), np.bool_)
     pairs = _pairs(columns)
     follows = pairs.same_document & (pairs.b_first == pairs.a_first + pairs.a_count)
-    return (columns.next_sentence_label == 0) & ~follows
+    return np.asarray((columns.next_sentence_label == 0) & ~follows, np.bool_)
 
 
 def _bad_random(columns: InstanceColumns, rules: RowRules) -> Flags:
     if not rules.config.has_pairs:
         return np.zeros(len(columns.instance_ids), np.bool_)
-    return (columns.next_sentence_label == 1) & _pairs(columns).same_document
+    return np.asarray((columns.next_sentence_label == 1) & _pairs(columns).same_document, np.bool_)
 
 
 def _bad_chunk(columns: InstanceColumns, rules: RowRules) -> Flags:
     chunk = columns.num_chunk_sentences.astype(np.int64)
     if not rules.config.has_pairs:
-        return chunk != 0
+        return np.asarray(chunk != 0, np.bool_)
     pairs = _pairs(columns)
     is_next = columns.next_sentence_label == 0
     a_fits = (pairs.a_count < chunk) | ((chunk == 1) & (pairs.a_count == 1))
-    return np.where(is_next, pairs.a_count + pairs.b_count != chunk, ~a_fits)
+    return np.asarray(np.where(is_next, pairs.a_count + pairs.b_count != chunk, ~a_fits), np.bool_)
 
 
 class _Selected(NamedTuple):
@@ -195,7 +197,7 @@ def _bad_positions(columns: InstanceColumns, rules: RowRules) -> Flags:
     selected, num_rows = _selected(columns), len(columns.instance_ids)
     if selected is None:
         return np.zeros(num_rows, np.bool_)
-    breaks = selected.position >= _lengths(columns)[selected.instance]
+    breaks: Flags = selected.position >= _lengths(columns)[selected.instance]
     same = selected.overlay[1:] == selected.overlay[:-1]
     breaks[1:] |= same & (selected.position[1:] <= selected.position[:-1])
     return _rows_of(breaks, selected.instance, num_rows)
@@ -232,8 +234,8 @@ def _bad_mask_counts(columns: InstanceColumns, rules: RowRules) -> Flags:
         return np.zeros(len(columns.instance_ids), np.bool_)
     low, high = _mask_count_bounds(columns, rules)
     counts = np.diff(columns.masks.starts).reshape(-1, columns.num_variants)
-    flags: Flags = ((counts < low[:, None]) | (counts > high[:, None])).any(axis=1)
-    return flags
+    is_outside = (counts < low[:, None]) | (counts > high[:, None])
+    return np.asarray(is_outside.any(axis=1), np.bool_)
 
 
 def _mask_count_bounds(

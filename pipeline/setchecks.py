@@ -29,7 +29,7 @@ class IdRange(NamedTuple):
     def holds(self, ids: NDArray[np.uint8]) -> NDArray[np.bool_]:
         """Return which of the (Q, 16) ids are in the range."""
         prefix = ids[:, 0].astype(np.int64) << 8 | ids[:, 1]
-        return (prefix * self.total) >> 16 == self.number
+        return np.asarray((prefix * self.total) >> 16 == self.number, np.bool_)
 
 
 def id_ranges(dataset: Dataset) -> list[IdRange]:
