@@ -1,6 +1,7 @@
 """What a person sees of results: progress bars and small tables, each with its JSON twin."""
 
 import contextlib
+import dataclasses
 import io
 import resource
 import sys
@@ -16,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from clozemill.pipeline.build import BuildReport
+from clozemill.pipeline.estimate import BuildEstimate
 from clozemill.pipeline.manifest import Manifest
 from clozemill.pipeline.progress import Progress
 from clozemill.pipeline.tokenizer import PretrainingTokenizer
@@ -88,8 +90,10 @@ class _Lines:
 
 
 def _rate(progress: Progress, seconds: float) -> str:
+    if not progress.done or seconds < 0.1:
+        return ""
     unit = "MB/s" if progress.stage == "reading" else "M tokens/s"
-    return f"{progress.done / max(seconds, 1e-9) / 1e6:.1f} {unit}" if progress.done else ""
+    return f"{progress.done / seconds / 1e6:.1f} {unit}"
 
 
 def build_view(report: BuildReport, out: str) -> View:
@@ -114,6 +118,30 @@ def build_view(report: BuildReport, out: str) -> View:
         return View(data=data, text=f"{out} already holds this dataset: nothing to do.\n")
     tables = [_documents_table(manifest), _instances_table(manifest)]
     return View(data=data, text=_render(*tables, _last_line(report, out)))
+
+
+def estimate_view(estimate: BuildEstimate) -> View:
+    """Return what a build would cost."""
+    minutes, seconds = divmod(round(estimate.num_seconds), 60)
+    rows = [
+        ("inputs", f"{estimate.num_files:,} files, {_megabytes(estimate.num_input_bytes)}"),
+        ("text", _megabytes(estimate.num_text_bytes)),
+        ("documents", f"{estimate.num_documents:,}"),
+        ("instances", f"{estimate.num_instances:,}"),
+        ("dataset", _megabytes(estimate.num_dataset_bytes)),
+        ("disk while building", f"{_megabytes(estimate.num_work_bytes)} more"),
+        ("free disk", _megabytes(estimate.num_free_bytes)),
+        ("time", f"{minutes} min {seconds} s with {estimate.workers} workers"),
+    ]
+    table = _table("estimate", ["", ""], right=())
+    for row in rows:
+        table.add_row(*row)
+    note = f"From a build of {_megabytes(estimate.num_sampled_bytes)} of the text.\n"
+    return View(data=dataclasses.asdict(estimate), text=_render(table) + note)
+
+
+def _megabytes(num_bytes: float) -> str:
+    return f"{num_bytes / 1e6:,.1f} MB"
 
 
 def vocabulary_view(tokenizer: PretrainingTokenizer, report: VocabularyReport, out: str) -> View:
