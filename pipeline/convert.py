@@ -4,6 +4,7 @@ import dataclasses
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from clozemill.pipeline.config import BuildConfig, fingerprint
 from clozemill.pipeline.dataset import open_dataset
@@ -41,7 +42,7 @@ def convert_dataset(
         DatasetError: The dataset is damaged.
     """
     dataset = open_dataset(folder)
-    asked = {"format": format, "compression": compression, "shard_size": shard_size}
+    asked: dict[str, Any] = {"format": format, "compression": compression, "shard_size": shard_size}
     changes = {name: value for name, value in asked.items() if value is not None}
     config: BuildConfig = dataclasses.replace(dataset.manifest.build_config(), **changes)
 
