@@ -246,6 +246,11 @@ def fingerprint(settings: dict[str, Any]) -> str:
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
+def dataset_fingerprint(instance_fingerprint: str, config: BuildConfig) -> str:
+    """Return the fingerprint of instances with their masks; only settings of masks are read."""
+    return fingerprint({"instances": instance_fingerprint, "masks": config.settings("masks")})
+
+
 def read_config_file(path: str | Path) -> dict[str, Any]:
     """Return the settings of a TOML file; keys may be spelled like flags or like fields.
 

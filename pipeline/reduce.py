@@ -26,6 +26,7 @@ from clozemill.pipeline.files import atomic_file, file_checksum, write_json
 from clozemill.pipeline.identity import Spans, instance_ids
 from clozemill.pipeline.instances import Corpus, Instances
 from clozemill.pipeline.labels import expected_labels
+from clozemill.pipeline.layout import BucketLayout, write_bucket
 from clozemill.pipeline.ledger import Ledger, bucket_ledger, from_json, to_json
 from clozemill.pipeline.masks import draw_masks
 from clozemill.pipeline.plan import Bucket
@@ -37,17 +38,12 @@ from clozemill.pipeline.schema import (
     rows_per_batch,
 )
 from clozemill.pipeline.shards import (
-    SUFFIX_OF_FORMAT,
     DocumentsFile,
     Shard,
     write_options,
-    write_shard,
 )
 from clozemill.pipeline.splits import SplitRule
 from clozemill.pipeline.tokenizer import PretrainingTokenizer, load_tokenizer
-
-_MOST_BATCHES = 1_000_000
-"""Batches of one bucket: keeps the sample keys of different buckets apart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,6 +160,7 @@ class _BucketWriter:
     ) -> None:
         self.task = task
         self.num_variants = task.config.num_variants(task.bucket.split)
+        self.batch_rows = rows_per_batch(task.config.max_seq_length, self.num_variants)
         self.corpus = corpus
         self.instances = instances
         self.tokenizer = _tokenizer(task.tokenizer_dir, task.tokenizer_hash)
@@ -191,27 +188,24 @@ class _BucketWriter:
         self.ledger: Ledger = Ledger()
 
     def write_shards(self) -> Iterator[Shard]:
-        """Yield each shard once it is written; all but for one instance equally long."""
-        config, total = self.task.config, len(self.order)
-        num_shards = -(-total // config.shard_size)
-        borders = [total * i // num_shards for i in range(num_shards + 1)] if total else [0]
-        rows = rows_per_batch(config.max_seq_length, self.num_variants)
-        first_key = self.task.key * _MOST_BATCHES
-        for number, (begin, end) in enumerate(zip(borders, borders[1:], strict=False)):
-            name = f"{self.task.name}-{number:03d}{SUFFIX_OF_FORMAT[config.format]}"
-            yield write_shard(
-                Path(config.out) / name,
-                self._batches(begin, end, rows),
-                schema=self.schema,
-                split=self.task.bucket.split,
-                compression=config.compression,
-                first_key=first_key,
-            )
-            first_key += -(-(end - begin) // rows)
+        """Yield each shard once it is written."""
+        config = self.task.config
+        layout = BucketLayout(
+            folder=Path(config.out),
+            name=self.task.name,
+            key=self.task.key,
+            split=self.task.bucket.split,
+            schema=self.schema,
+            format=config.format,
+            compression=config.compression,
+            shard_size=config.shard_size,
+            batch_rows=self.batch_rows,
+        )
+        return write_bucket(layout, len(self.order), self._batches)
 
-    def _batches(self, begin: int, end: int, rows: int) -> Iterator[pa.RecordBatch]:
-        for first in range(begin, end, rows):
-            columns = self._columns(self.order[first : min(first + rows, end)])
+    def _batches(self, begin: int, end: int) -> Iterator[pa.RecordBatch]:
+        for first in range(begin, end, self.batch_rows):
+            columns = self._columns(self.order[first : min(first + self.batch_rows, end)])
             batch = instance_batch(columns, self.schema, self.source_names)
             self.digest.add(batch)
             yield batch
