@@ -1,13 +1,30 @@
-"""Sentences to token ids, as flat arrays."""
+"""Sentences to token ids, as flat arrays.
 
-from collections.abc import Sequence
-from itertools import chain
+The fast encoder looks words up; `words.py` says where that gives the ids of `tokenizers`.
+"""
+
+import itertools
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from clozemill.pipeline import wordtable
+from clozemill.pipeline.errors import TokenizerError
 from clozemill.pipeline.tokenizer import PretrainingTokenizer
+from clozemill.pipeline.words import (
+    MAX_WORD_BYTES,
+    empty_table,
+    is_word_local,
+    make_splitting,
+    utf8,
+    word_rules,
+)
+from clozemill.pipeline.wordtable import Trie
+
+CHUNK_BYTES = 1 << 20
+"""Sentences are looked up this many bytes at a time, which keeps the working arrays in cache."""
 
 
 class Encoded(NamedTuple):
@@ -43,9 +60,150 @@ class Encoder:
         return encoded
 
 
+class WordEncoder(Encoder):
+    """Encodes BERT's WordPiece by looking words up; `tokenizers` sees unseen odd words alone."""
+
+    def __init__(self, tokenizer: PretrainingTokenizer) -> None:
+        """Prepare to encode with a tokenizer for which `is_word_local` holds."""
+        super().__init__(tokenizer)
+        rules = word_rules(tokenizer)
+        self._limits = (rules.is_lower_case, rules.max_word_characters, tokenizer.unk_id)
+        self._splitting = make_splitting(rules)
+        self._trie = _trie(tokenizer.pieces)
+        self._table = empty_table()
+        self._reserved_words: dict[int, int] = {}
+
+    def encode(self, sentences: Sequence[str]) -> Encoded:
+        """Return the ids of sentences; a special token found in running text becomes unk."""
+        if not sentences:
+            return Encoded(np.empty(0, self.tokenizer.token_dtype), np.zeros(1, np.int64))
+        parts = list(self._encode_all(sentences))
+        if len(parts) == 1:
+            return parts[0]
+        starts = np.zeros(len(sentences) + 1, np.int64)
+        lengths = [np.diff(part.starts) for part in parts]
+        np.cumsum(np.concatenate(lengths), out=starts[1:])
+        return Encoded(np.concatenate([part.token_ids for part in parts]), starts)
+
+    def _encode_all(self, sentences: Sequence[str]) -> Iterator[Encoded]:
+        text, offsets = utf8(sentences)
+        first, num_sentences = 0, len(sentences)
+        while first < num_sentences:
+            limit = offsets[first] + CHUNK_BYTES
+            last = max(first + 1, int(np.searchsorted(offsets, limit, "right")) - 1)
+            chunk = self._look_up(text, offsets[first : last + 1])
+            if chunk is None:
+                yield super().encode(sentences[first : first + 1])
+                first += 1
+                continue
+            yield chunk
+            first += len(chunk.starts) - 1
+
+    def _look_up(self, text: NDArray[np.uint8], offsets: NDArray[np.int64]) -> Encoded | None:
+        """Return the ids of the first sentences, as many as the table takes; None for none."""
+        num_before = int(self._table.sizes[0])
+        word_ids = np.empty(offsets[-1] - offsets[0], np.int32)
+        word_ends = np.empty(len(offsets) - 1, np.int64)
+        done = wordtable.scan_words(
+            text, offsets, self._splitting, self._table, word_ids, word_ends
+        )
+        self._resolve(num_before)
+        if done == 0:
+            self._table = empty_table()
+            self._reserved_words.clear()
+            return self._look_up(text, offsets) if num_before else None
+        word_ends = word_ends[:done]
+        word_ids = word_ids[: word_ends[-1]]
+        self._count_specials(word_ids)
+        return self._gather(word_ids, word_ends)
+
+    def _gather(self, word_ids: NDArray[np.int32], word_ends: NDArray[np.int64]) -> Encoded:
+        starts = np.zeros(len(word_ends) + 1, np.int64)
+        num_tokens = wordtable.count_tokens(self._table, word_ids, word_ends, starts[1:])
+        token_ids = np.empty(num_tokens, self.tokenizer.token_dtype)
+        wordtable.copy_tokens(self._table, word_ids, token_ids)
+        return Encoded(token_ids, starts)
+
+    def _resolve(self, first_word: int) -> None:
+        """Find the pieces of the words from `first_word` on."""
+        table = self._table
+        num_words, first_piece = map(int, table.sizes)
+        if first_word == num_words:
+            return
+        left_over = np.zeros(num_words - first_word, np.bool_)
+        if wordtable.resolve_words(table, first_word, self._trie, self._limits, left_over):
+            self._resolve_odd(first_word + np.flatnonzero(left_over))
+        new = self._table.pieces[first_piece : self._table.sizes[1]]
+        if self._is_reserved[new].any():
+            self._reserve(first_word, first_piece)
+
+    def _resolve_odd(self, words: NDArray[np.int64]) -> None:
+        """Let `tokenizers` find the pieces of words that are not ASCII letters and digits."""
+        starts, text = self._table.word_starts, self._table.word_bytes
+        texts = [text[starts[w] : starts[w + 1]].tobytes().decode() for w in words.tolist()]
+        encoded = _encode_plain(self.tokenizer, texts)
+        first = int(self._table.sizes[1])
+        last = first + len(encoded.token_ids)
+        if last + MAX_WORD_BYTES - starts[self._table.sizes[0]] > len(self._table.pieces):
+            more = np.empty(last, np.uint32)
+            self._table = self._table._replace(pieces=np.concatenate([self._table.pieces, more]))
+        self._table.pieces[first:last] = encoded.token_ids
+        self._table.piece_spans[words, 0] = first + encoded.starts[:-1]
+        self._table.piece_spans[words, 1] = first + encoded.starts[1:]
+        self._table.sizes[1] = last
+
+    def _reserve(self, first_word: int, first_piece: int) -> None:
+        """Turn special tokens among new pieces into unk, and note the words they are in."""
+        table = self._table
+        spans = table.piece_spans[first_word : table.sizes[0]]
+        by_start = np.argsort(spans[:, 0], kind="stable")
+        places = first_piece + np.flatnonzero(
+            self._is_reserved[table.pieces[first_piece : table.sizes[1]]]
+        )
+        owners = np.searchsorted(spans[by_start, 0], places, "right") - 1
+        for word in (first_word + by_start[owners]).tolist():
+            self._reserved_words[word] = self._reserved_words.get(word, 0) + 1
+        table.pieces[places] = self.tokenizer.unk_id
+
+    def _count_specials(self, word_ids: NDArray[np.int32]) -> None:
+        for word, num_specials in self._reserved_words.items():
+            self.num_special_in_text += num_specials * int(np.count_nonzero(word_ids == word))
+
+
 def make_encoder(tokenizer: PretrainingTokenizer, *, is_fast: bool | None = None) -> Encoder:
-    """Return the fastest encoder that is known to give the tokenizer's own ids."""
-    return Encoder(tokenizer)
+    """Return the fastest encoder that is known to give the tokenizer's own ids.
+
+    Args:
+        tokenizer: The tokenizer.
+        is_fast: Insist on looking words up (True) or on `tokenizers` (False).
+
+    Raises:
+        TokenizerError: Looking up was asked for, and is not known to be right.
+    """
+    is_local = is_word_local(tokenizer)
+    if is_fast and not is_local:
+        raise TokenizerError("only BERT's WordPiece can be encoded fast; leave the choice open.")
+    return WordEncoder(tokenizer) if is_local and is_fast is not False else Encoder(tokenizer)
+
+
+def _trie(pieces: tuple[str, ...]) -> Trie:
+    entries = []
+    for token_id, piece in enumerate(pieces):
+        bare = piece.removeprefix("##")
+        if bare.isascii() and bare.isalnum():
+            entries.append((bare.encode(), int(bare != piece), token_id))
+    starts = np.zeros(len(entries) + 1, np.int64)
+    np.cumsum([len(text) for text, _, _ in entries], out=starts[1:])
+    num_slots = 1 << int(2 * starts[-1] + 2).bit_length()
+    trie = Trie(
+        keys=np.full(num_slots, -1, np.int64),
+        children=np.zeros(num_slots, np.int32),
+        token_ids=np.full(starts[-1] + 2, -1, np.int64),
+    )
+    text = np.frombuffer(b"".join(text for text, _, _ in entries), np.uint8)
+    numbers = np.array([entry[1:] for entry in entries], np.int64).reshape(-1, 2).T.copy()
+    wordtable.add_pieces(trie, text, starts, numbers[0], numbers[1])
+    return trie
 
 
 def _encode_plain(tokenizer: PretrainingTokenizer, sentences: Sequence[str]) -> Encoded:
@@ -53,5 +211,5 @@ def _encode_plain(tokenizer: PretrainingTokenizer, sentences: Sequence[str]) -> 
     ids = [encoding.ids for encoding in encodings]
     starts = np.zeros(len(ids) + 1, np.int64)
     np.cumsum([len(each) for each in ids], out=starts[1:])
-    flat = chain.from_iterable(ids)
+    flat = itertools.chain.from_iterable(ids)
     return Encoded(np.fromiter(flat, tokenizer.token_dtype, int(starts[-1])), starts)

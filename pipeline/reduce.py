@@ -18,36 +18,32 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from clozemill.pipeline.assemble import assemble
-from clozemill.pipeline.bucket import FATES, KEPT, BucketDocuments, load_bucket
+from clozemill.pipeline.bucket import FATES, BucketDocuments, load_bucket
+from clozemill.pipeline.columns import InstanceColumns
 from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.digest import Digest, RowSum
 from clozemill.pipeline.files import atomic_file, file_checksum, write_json
 from clozemill.pipeline.identity import Spans, instance_ids
 from clozemill.pipeline.instances import Corpus, Instances
 from clozemill.pipeline.labels import expected_labels
+from clozemill.pipeline.layout import BucketLayout, write_bucket
 from clozemill.pipeline.ledger import Ledger, bucket_ledger, from_json, to_json
 from clozemill.pipeline.masks import draw_masks
 from clozemill.pipeline.plan import Bucket
 from clozemill.pipeline.recipes import Drawn, draw_instances, mask_rule
 from clozemill.pipeline.schema import (
-    InstanceColumns,
     document_schema,
     instance_batch,
     instance_schema,
     rows_per_batch,
 )
 from clozemill.pipeline.shards import (
-    SUFFIX_OF_FORMAT,
     DocumentsFile,
     Shard,
     write_options,
-    write_shard,
 )
 from clozemill.pipeline.splits import SplitRule
 from clozemill.pipeline.tokenizer import PretrainingTokenizer, load_tokenizer
-
-_MOST_BATCHES = 1_000_000
-"""Batches of one bucket: keeps the sample keys of different buckets apart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +63,8 @@ class ReduceTask:
     map_dir: str
     reduce_dir: str
     tokenizer_dir: str
+    tokenizer_hash: str
+    """Tells the process whether the tokenizer it has loaded is still the one in the folder."""
 
     @property
     def name(self) -> str:
@@ -130,14 +128,14 @@ def _shard_from_json(entry: dict[str, Any]) -> Shard:
 
 
 @lru_cache(maxsize=1)
-def _tokenizer(folder: str) -> PretrainingTokenizer:
+def _tokenizer(folder: str, tokenizer_hash: str) -> PretrainingTokenizer:
     return load_tokenizer(folder)
 
 
 def _reduce(task: ReduceTask) -> ReduceReceipt:
     paths = [Path(task.map_dir) / part for part in task.parts]
     documents = load_bucket(task.bucket, paths, task.split_rule, task.config)
-    corpus = documents.corpus()
+    corpus = documents.corpus(paths)
     drawn = draw_instances(corpus, task.config)
     writer = _BucketWriter(task, documents, corpus, drawn.instances)
     shards = tuple(writer.write_shards())
@@ -162,9 +160,10 @@ class _BucketWriter:
     ) -> None:
         self.task = task
         self.num_variants = task.config.num_variants(task.bucket.split)
+        self.batch_rows = rows_per_batch(task.config.max_seq_length, self.num_variants)
         self.corpus = corpus
         self.instances = instances
-        self.tokenizer = _tokenizer(task.tokenizer_dir)
+        self.tokenizer = _tokenizer(task.tokenizer_dir, task.tokenizer_hash)
         self.rule = mask_rule(task.config, self.tokenizer)
         self.schema = instance_schema(
             token_dtype=self.tokenizer.token_dtype,
@@ -173,7 +172,7 @@ class _BucketWriter:
             most_span_value=task.most_span_value,
         )
         self.source_names = pa.array(task.sources, pa.string())
-        kept_sources = documents.table["source"].take(np.flatnonzero(documents.fates == KEPT))
+        kept_sources = documents.table["source"].take(documents.kept)
         self.sources = pc.index_in(kept_sources.combine_chunks(), self.source_names).to_numpy()
         self.document_ids = corpus.document_ids.view(np.uint8).reshape(-1, 16)
         everything = np.arange(len(instances.pass_number))
@@ -189,27 +188,24 @@ class _BucketWriter:
         self.ledger: Ledger = Ledger()
 
     def write_shards(self) -> Iterator[Shard]:
-        """Yield each shard once it is written; all but for one instance equally long."""
-        config, total = self.task.config, len(self.order)
-        num_shards = -(-total // config.shard_size)
-        borders = [total * i // num_shards for i in range(num_shards + 1)] if total else [0]
-        rows = rows_per_batch(config.max_seq_length, self.num_variants)
-        first_key = self.task.key * _MOST_BATCHES
-        for number, (begin, end) in enumerate(zip(borders, borders[1:], strict=False)):
-            name = f"{self.task.name}-{number:03d}{SUFFIX_OF_FORMAT[config.format]}"
-            yield write_shard(
-                Path(config.out) / name,
-                self._batches(begin, end, rows),
-                schema=self.schema,
-                split=self.task.bucket.split,
-                compression=config.compression,
-                first_key=first_key,
-            )
-            first_key += -(-(end - begin) // rows)
+        """Yield each shard once it is written."""
+        config = self.task.config
+        layout = BucketLayout(
+            folder=Path(config.out),
+            name=self.task.name,
+            key=self.task.key,
+            split=self.task.bucket.split,
+            schema=self.schema,
+            format=config.format,
+            compression=config.compression,
+            shard_size=config.shard_size,
+            batch_rows=self.batch_rows,
+        )
+        return write_bucket(layout, len(self.order), self._batches)
 
-    def _batches(self, begin: int, end: int, rows: int) -> Iterator[pa.RecordBatch]:
-        for first in range(begin, end, rows):
-            columns = self._columns(self.order[first : min(first + rows, end)])
+    def _batches(self, begin: int, end: int) -> Iterator[pa.RecordBatch]:
+        for first in range(begin, end, self.batch_rows):
+            columns = self._columns(self.order[first : min(first + self.batch_rows, end)])
             batch = instance_batch(columns, self.schema, self.source_names)
             self.digest.add(batch)
             yield batch
@@ -270,7 +266,7 @@ def _expected_by_source(
     if drawn.loss is not None:
         return {}
     expected = expected_labels(corpus, drawn.targets)
-    sources = documents.table["source"].take(np.flatnonzero(documents.fates == KEPT))
+    sources = documents.table["source"].take(documents.kept)
     encoded = sources.combine_chunks().dictionary_encode()
     codes = encoded.indices.to_numpy()
     return {
@@ -292,8 +288,8 @@ def _write_documents(documents: BucketDocuments, drawn: Drawn, task: ReduceTask)
         "source": table["source"],
         "external_id": table["external_id"],
         "num_characters": table["num_characters"],
-        "num_sentences": pa.array(documents.num_sentences),
-        "num_tokens": pa.array(documents.num_tokens),
+        "num_sentences": pa.array(documents.numbers("num_sentences")),
+        "num_tokens": pa.array(documents.numbers("num_tokens")),
         "num_unknown": table["num_unknown"],
         "targets": pa.ListArray.from_arrays(
             pa.array(ends, pa.int32()), pa.array(targets, pa.uint16())

@@ -1,0 +1,112 @@
+"""Where words end: what lets them be looked up instead of encoded.
+
+Words can be encoded one by one if they end at characters c that no step moves, joins or
+removes: N(x c y) = N(x) N(c) N(y) for the normalizer N, whatever x and y are, and the
+pre-tokenizer cuts on both sides of c. For BERT's normalizer and pre-tokenizer this is so for blank, tab, LF, CR, ASCII punctuation,
+some punctuation beyond ASCII and, where they are padded with blanks, CJK ideographs:
+
+- Cleaning maps or removes characters one by one, and none of these is removed. (Form feed, NUL
+  and zero-width characters are: they are no word ends here but part of a word.)
+- Decomposition (NFD) maps characters one by one and then sorts runs of combining marks. All of
+  these are starters (combining class 0), so that no run reaches across one.
+- Lower-casing in `tokenizers` maps characters one by one; final sigma is not treated apart.
+- Composition (NFC) joins a mark to the starter before it. Of these only `<`, `=` and `>` have
+  composed forms (with U+0338), and are part of a word when a text is composed first.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from clozemill.pipeline import wordtable
+from clozemill.pipeline.tokenizer import PretrainingTokenizer, flat_steps
+from clozemill.pipeline.wordtable import Splitting, WordTable
+
+MAX_WORDS = 1 << 20
+MAX_WORD_BYTES = 1 << 24
+"""The word table holds at most so many words and bytes, then starts afresh; real text brings
+new words for ever. With all arrays full that is about 120 MB."""
+
+# Inner punctuation (category P*) and, as far as `tokenizers` takes them for assigned, ideographs.
+_ALONE_RANGES = ((0x2010, 0x2027), (0x3001, 0x3002), (0x3008, 0x3011))
+_IDEOGRAPH_RANGES = ((0x3400, 0x4DB5), (0x4E00, 0x9FCC))
+_ASCII_PUNCTUATION = (*range(33, 48), *range(58, 65), *range(91, 97), *range(123, 127))
+_COMPOSED = b"<=>"
+
+
+def is_word_local(tokenizer: PretrainingTokenizer) -> bool:
+    """Whether words can be encoded one by one: see the top of this module."""
+    state = json.loads(tokenizer.backend.to_str())
+    steps = [step["type"] for step in flat_steps(state, "normalizer")]
+    return (
+        steps in ([], ["Lowercase"], ["BertNormalizer"], ["NFC", "BertNormalizer"])
+        and [step["type"] for step in flat_steps(state, "pre_tokenizer")] == ["BertPreTokenizer"]
+        and state["model"]["type"] == "WordPiece"
+        and state["model"]["continuing_subword_prefix"] == "##"
+        and not state["added_tokens"]
+    )
+
+
+class WordRules(NamedTuple):
+    """What a tokenizer for which `is_word_local` holds does to words."""
+
+    is_lower_case: bool
+    """Whether it lower-cases."""
+
+    has_padded_ideographs: bool
+    """Whether CJK ideographs get blanks on both sides."""
+
+    is_composed: bool
+    """Whether text is brought into form NFC first."""
+
+    max_word_characters: int
+    """A longer word is one unk."""
+
+
+def word_rules(tokenizer: PretrainingTokenizer) -> WordRules:
+    """Return the rules of a tokenizer for which `is_word_local` holds."""
+    state: dict[str, Any] = json.loads(tokenizer.backend.to_str())
+    steps = flat_steps(state, "normalizer")
+    return WordRules(
+        is_lower_case=tokenizer.is_lower_case,
+        has_padded_ideographs=any(step.get("handle_chinese_chars") for step in steps),
+        is_composed=any(step["type"] == "NFC" for step in steps),
+        max_word_characters=state["model"]["max_input_chars_per_word"],
+    )
+
+
+def make_splitting(rules: WordRules) -> Splitting:
+    """Return where words end under some rules."""
+    byte_kinds = np.full(256, wordtable.INSIDE, np.uint8)
+    byte_kinds[list(b" \t\n\r")] = wordtable.BLANK
+    byte_kinds[list(_ASCII_PUNCTUATION)] = wordtable.ALONE
+    if rules.is_composed:
+        byte_kinds[list(_COMPOSED)] = wordtable.INSIDE
+    stands_alone = np.zeros(1 << 16, np.bool_)
+    for first, last in _ALONE_RANGES + _IDEOGRAPH_RANGES * rules.has_padded_ideographs:
+        stands_alone[first : last + 1] = True
+        byte_kinds[0xE0 | first >> 12 : (0xE0 | last >> 12) + 1] = wordtable.MAYBE_ALONE
+    return Splitting(byte_kinds, stands_alone)
+
+
+def empty_table() -> WordTable:
+    """Return a word table without words; its memory is taken up as it fills."""
+    return WordTable(
+        slots=np.zeros(2 * MAX_WORDS, np.uint64),
+        word_starts=np.zeros(MAX_WORDS + 1, np.int64),
+        word_bytes=np.empty(MAX_WORD_BYTES, np.uint8),
+        piece_spans=np.zeros((MAX_WORDS, 2), np.int64),
+        pieces=np.empty(MAX_WORD_BYTES, np.uint32),
+        sizes=np.zeros(2, np.int64),
+    )
+
+
+def utf8(sentences: Sequence[str]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Return the bytes of sentences end to end, and where each starts."""
+    array = pa.array(sentences, pa.large_string())
+    _, offsets, text = array.buffers()
+    return np.frombuffer(text or b"", np.uint8), np.frombuffer(offsets, np.int64, len(array) + 1)

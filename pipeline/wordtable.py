@@ -1,0 +1,333 @@
+"""Kernels that look words up instead of encoding them: a word table and a trie of pieces.
+
+BERT's WordPiece never looks across white space or ASCII punctuation, so the pieces of a word
+are found once and copied ever after. Nothing here knows Unicode: which bytes end a word is told
+by `Splitting`, and words that are not plain ASCII letters and digits are left to `tokenizers`.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clozemill.pipeline.jit import kernel, njit
+
+_SEED = np.uint64(0xCBF29CE484222325)
+_PRIME = np.uint64(0x100000001B3)
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+_TAG = np.uint64(0xFFFFFFFF00000000)
+_INDEX = np.uint64(0x00000000FFFFFFFF)
+
+INSIDE, BLANK, ALONE, MAYBE_ALONE = 0, 1, 2, 3
+"""What a byte does to a word: goes on, ends it, is a word itself, or opens a three-byte
+character that may be a word itself."""
+
+
+class Splitting(NamedTuple):
+    """Where words end."""
+
+    byte_kinds: NDArray[np.uint8]
+    """(256,): one of INSIDE, BLANK, ALONE, MAYBE_ALONE for every byte."""
+
+    stands_alone: NDArray[np.bool_]
+    """(65536,): code points of three UTF-8 bytes that are a word of their own."""
+
+
+class WordTable(NamedTuple):
+    """Words seen so far, found by their bytes, and their pieces (W words at most)."""
+
+    slots: NDArray[np.uint64]
+    """(power of two >= 2 W,): open addressing; half a hash above index + 1, 0 where empty."""
+
+    word_starts: NDArray[np.int64]
+    """(W + 1,): where each word starts in `word_bytes`."""
+
+    word_bytes: NDArray[np.uint8]
+    """The words, end to end. Compared in full, so that no collision can give wrong ids."""
+
+    piece_spans: NDArray[np.int64]
+    """(W, 2): where each word's pieces start and end in `pieces`."""
+
+    pieces: NDArray[np.uint32]
+    """Token ids of the words, in the order in which they were found."""
+
+    sizes: NDArray[np.int64]
+    """(2,): how many words there are, and how many pieces."""
+
+
+class Trie(NamedTuple):
+    """The vocabulary's pieces of ASCII letters and digits; node 0 opens a word, 1 continues it."""
+
+    keys: NDArray[np.int64]
+    """(power of two,): open addressing; node * 256 + byte, -1 where empty."""
+
+    children: NDArray[np.int32]
+    """Same length: the node that this byte leads to."""
+
+    token_ids: NDArray[np.int64]
+    """(nodes,): the piece that ends here, -1 where none does."""
+
+
+@kernel
+def scan_words(
+    text: NDArray[np.uint8],
+    offsets: NDArray[np.int64],
+    splitting: Splitting,
+    table: WordTable,
+    word_ids: NDArray[np.int32],
+    word_ends: NDArray[np.int64],
+) -> int:
+    """Split sentences into words, adding unseen ones to the table.
+
+    Args:
+        text: UTF-8 bytes of all sentences.
+        offsets: (S + 1,): where each sentence starts in `text`.
+        splitting: Where words end.
+        table: Changed in place: unseen words are added, still without pieces.
+        word_ids: Filled with the words' places in the table; at least as long as the text.
+        word_ends: (S,): filled with where each sentence's words end in `word_ids`.
+
+    Returns:
+        How many sentences were done; fewer than S if the table became full.
+    """
+    byte_kinds, stands_alone = splitting.byte_kinds, splitting.stands_alone
+    slots, word_starts, word_bytes = table.slots, table.word_starts, table.word_bytes
+    mask = np.uint64(len(slots) - 1)
+    num_found = 0
+    for sentence in range(len(offsets) - 1):
+        place, end = offsets[sentence], offsets[sentence + 1]
+        start = place
+        hashed = _SEED
+        while start < end:
+            # Find where the word from `start` ends, and how wide the character is that ends it.
+            width = 0
+            kind = INSIDE
+            while place < end:
+                byte = text[place]
+                kind = byte_kinds[byte]
+                if kind != INSIDE:
+                    width = 1
+                    if kind != MAYBE_ALONE:
+                        break
+                    width = 3
+                    if stands_alone[_code_point(text, place)]:
+                        break
+                    kind = INSIDE
+                hashed = (hashed ^ np.uint64(byte)) * _PRIME
+                place += 1
+            if place == start:
+                # The character stands alone, or is a blank to be passed over.
+                place += width
+                if kind == BLANK:
+                    start = place
+                    continue
+                for inner in range(start, place):
+                    hashed = (hashed ^ np.uint64(text[inner])) * _PRIME
+            mixed = (hashed ^ (hashed >> np.uint64(29))) * _MIX
+            mixed ^= mixed >> np.uint64(32)
+            slot = mixed & mask
+            word = -1
+            while slots[slot] != 0:
+                entry = slots[slot]
+                if (entry ^ mixed) & _TAG == 0:
+                    word = np.int64(entry & _INDEX) - 1
+                    first = word_starts[word]
+                    length = place - start
+                    is_same = word_starts[word + 1] - first == length
+                    inner = 0
+                    while is_same and inner < length:
+                        is_same = text[start + inner] == word_bytes[first + inner]
+                        inner += 1
+                    if is_same:
+                        break
+                    word = -1
+                slot = (slot + np.uint64(1)) & mask
+            if word < 0:
+                word = _add(text, start, place, table)
+                if word < 0:
+                    return sentence
+                slots[slot] = (mixed & _TAG) | np.uint64(word + 1)
+            word_ids[num_found] = word
+            num_found += 1
+            start = place
+            hashed = _SEED
+        word_ends[sentence] = num_found
+    return len(offsets) - 1
+
+
+@njit
+def _code_point(text: NDArray[np.uint8], place: int) -> int:
+    """Return the code point of three UTF-8 bytes."""
+    first, second, third = text[place], text[place + 1], text[place + 2]
+    return (first & 15) << 12 | (second & 63) << 6 | (third & 63)
+
+
+@njit
+def _add(text: NDArray[np.uint8], start: int, end: int, table: WordTable) -> int:
+    """Append a word; return its place, -1 if there is no room."""
+    word = table.sizes[0]
+    first = table.word_starts[word]
+    if word + 2 > len(table.word_starts) or first + end - start > len(table.word_bytes):
+        return -1
+    for place in range(start, end):
+        table.word_bytes[first + place - start] = text[place]
+    table.word_starts[word + 1] = first + end - start
+    table.sizes[0] = word + 1
+    return word
+
+
+@kernel
+def resolve_words(
+    table: WordTable,
+    first_word: int,
+    trie: Trie,
+    limits: tuple[bool, int, int],
+    left_over: NDArray[np.bool_],
+) -> int:
+    """Find the pieces of new words made of ASCII letters and digits.
+
+    Greedy longest match from the left (Devlin et al. 2019; `google-research/bert
+    tokenization.py:308`); a word that is too long or cannot be spelt is one unk.
+
+    Args:
+        table: Changed in place: gains pieces. Words left over get none, for the time being.
+        first_word: The first word without pieces.
+        trie: The vocabulary.
+        limits: Whether to lower-case, the most characters of a word, and the id of unk.
+        left_over: (new words,): set where a word holds any other byte.
+
+    Returns:
+        How many words are left over.
+    """
+    num_left_over = 0
+    is_lower_case, most, unk_id = limits
+    for word in range(first_word, table.sizes[0]):
+        start, end = table.word_starts[word], table.word_starts[word + 1]
+        first_piece = last_piece = table.sizes[1]
+        if not _is_plain(table.word_bytes, start, end):
+            left_over[word - first_word] = True
+            num_left_over += 1
+        else:
+            if end - start <= most:
+                last_piece = _spell(table, start, end, trie, is_lower_case, first_piece)
+            if last_piece <= first_piece:
+                table.pieces[first_piece] = unk_id
+                last_piece = first_piece + 1
+        table.piece_spans[word, 0] = first_piece
+        table.piece_spans[word, 1] = last_piece
+        table.sizes[1] = last_piece
+    return num_left_over
+
+
+@njit
+def _is_plain(text: NDArray[np.uint8], start: int, end: int) -> bool:
+    for place in range(start, end):
+        byte = text[place]
+        if not (97 <= byte <= 122 or 65 <= byte <= 90 or 48 <= byte <= 57):
+            return False
+    return True
+
+
+@njit
+def _spell(
+    table: WordTable, start: int, end: int, trie: Trie, is_lower_case: bool, num_pieces: int
+) -> int:
+    """Return the number of pieces after those of this word, -1 if it cannot be spelt."""
+    root = 0
+    while start < end:
+        node, place = root, start
+        found, found_end = -1, start
+        while place < end:
+            byte = np.int64(table.word_bytes[place])
+            if is_lower_case and 65 <= byte <= 90:
+                byte += 32
+            node = _child(trie, node, byte)
+            if node < 0:
+                break
+            place += 1
+            if trie.token_ids[node] >= 0:
+                found, found_end = trie.token_ids[node], place
+        if found < 0:
+            return -1
+        table.pieces[num_pieces] = found
+        num_pieces += 1
+        start = found_end
+        root = 1
+    return num_pieces
+
+
+@njit
+def _child(trie: Trie, node: int, byte: int) -> int:
+    slot = _edge_slot(trie.keys, node * 256 + byte)
+    if trie.keys[slot] < 0:
+        return -1
+    return trie.children[slot]
+
+
+@njit
+def _edge_slot(keys: NDArray[np.int64], key: int) -> int:
+    """Return the slot of an edge, or the empty one where it would go."""
+    mask = len(keys) - 1
+    mixed = np.uint64(key) * _MIX
+    slot = np.int64(mixed >> np.uint64(32)) & mask
+    while keys[slot] != key and keys[slot] >= 0:
+        slot = (slot + 1) & mask
+    return slot
+
+
+@kernel
+def add_pieces(
+    trie: Trie,
+    piece_bytes: NDArray[np.uint8],
+    piece_starts: NDArray[np.int64],
+    roots: NDArray[np.int64],
+    token_ids: NDArray[np.int64],
+) -> int:
+    """Put pieces into an empty trie, each below its root; return the number of nodes."""
+    num_nodes = 2
+    for piece in range(len(token_ids)):
+        node = roots[piece]
+        for place in range(piece_starts[piece], piece_starts[piece + 1]):
+            key = node * 256 + np.int64(piece_bytes[place])
+            slot = _edge_slot(trie.keys, key)
+            if trie.keys[slot] < 0:
+                trie.keys[slot] = key
+                trie.children[slot] = num_nodes
+                num_nodes += 1
+            node = np.int64(trie.children[slot])
+        trie.token_ids[node] = token_ids[piece]
+    return num_nodes
+
+
+@kernel
+def count_tokens(
+    table: WordTable,
+    word_ids: NDArray[np.int32],
+    word_ends: NDArray[np.int64],
+    token_ends: NDArray[np.int64],
+) -> int:
+    """Fill in where each sentence's tokens end; return how many there are in all."""
+    num_tokens = 0
+    place = 0
+    for sentence in range(len(word_ends)):
+        while place < word_ends[sentence]:
+            word = word_ids[place]
+            num_tokens += table.piece_spans[word, 1] - table.piece_spans[word, 0]
+            place += 1
+        token_ends[sentence] = num_tokens
+    return num_tokens
+
+
+@kernel
+def copy_tokens(
+    table: WordTable,
+    word_ids: NDArray[np.int32],
+    token_ids: NDArray[np.unsignedinteger],
+) -> None:
+    """Write the pieces of words, one word after the other."""
+    num_tokens = 0
+    for place in range(len(word_ids)):
+        word = word_ids[place]
+        for piece in range(table.piece_spans[word, 0], table.piece_spans[word, 1]):
+            token_ids[num_tokens] = table.pieces[piece]
+            num_tokens += 1
