@@ -26,6 +26,7 @@ SAMPLE_CHARACTERS = 1 << 20
 SAMPLE_DOCUMENTS = 4
 """Documents read from each sampled split at least."""
 
+_EXPANDED_BYTES = 4 << 20
 _WORK_BYTES_PER_TEXT_BYTE = 0.6
 # Token ids of two bytes at about four characters a token, lengths and ids of documents.
 
@@ -125,8 +126,8 @@ def _expansion(split: InputSplit) -> float:
         return 1.0
     with fsspec.open(split.path, "rb") as stored:
         stream = pa.CompressedInputStream(pa.PythonFile(stored), split.compression)
-        text_bytes = len(stream.read(SAMPLE_CHARACTERS))
-        return text_bytes / max(stored.tell(), 1)
+        text_bytes = len(stream.read(_EXPANDED_BYTES))
+        return float(text_bytes / max(stored.tell(), 1))
 
 
 def _build_sample(documents: list[Document], config: BuildConfig, folder: Path) -> BuildReport:
