@@ -16,6 +16,7 @@ from clozemill.pipeline.inputs import InputSplit, Listing, list_inputs
 from clozemill.pipeline.ledger import Ledger
 from clozemill.pipeline.manifest import Manifest, read_manifest
 from clozemill.pipeline.mapping import MapReceipt, MapTask, run_map_task
+from clozemill.pipeline.notices import build_notices
 from clozemill.pipeline.plan import Plan, make_plan
 from clozemill.pipeline.progress import Progress
 from clozemill.pipeline.read import ReadOptions, ReadTally
@@ -48,13 +49,10 @@ class BuildReport:
     """Whether the folder already held this very dataset, so that nothing was done."""
 
     notices: tuple[str, ...] = ()
-    ignored: tuple[str, ...] = ()
-    """Files of input folders that were not read, for their endings."""
+    """What its user may not expect, a line each."""
 
     seconds: dict[str, float] = dataclasses.field(default_factory=dict)
     """By stage."""
-
-    num_special_in_text: int = 0
 
 
 def build(
@@ -101,13 +99,18 @@ def build(
         outcome = Outcome(tally=tally, plan=plan, receipts=reduced, seconds=stages.seconds)
         manifest = finish(workspace, config, tokenizer, identity, outcome)
         workspace.end()
+    num_special_in_text = sum(receipt.num_special_in_text for receipt in mapped)
+    ignored = [name for listing in listings for name in listing.ignored]
     return BuildReport(
         manifest=manifest,
         was_finished=False,
-        notices=plan.notices,
-        ignored=tuple(name for listing in listings for name in listing.ignored),
+        notices=(
+            *plan.notices,
+            *build_notices(
+                config, manifest, num_special_in_text=num_special_in_text, ignored=ignored
+            ),
+        ),
         seconds=stages.seconds,
-        num_special_in_text=sum(receipt.num_special_in_text for receipt in mapped),
     )
 
 

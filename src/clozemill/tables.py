@@ -128,9 +128,7 @@ def build_view(report: BuildReport, out: str) -> View:
         "num_shards": len(manifest.shards),
         "num_bytes": sum(shard.num_bytes for shard in manifest.shards),
         "notices": list(report.notices),
-        "ignored": list(report.ignored),
         "seconds": report.seconds,
-        "special_tokens_in_text": report.num_special_in_text,
         "peak_process_bytes": peak_process_bytes(),
     }
     if report.was_finished:
