@@ -40,7 +40,7 @@ VECTORS = [
         [56, 24, 10, 39, 17, 99, 18, 33],
     ),
 ]
-# 15 * 2^58 * 1.6 rejects a quarter of all candidates: of the second key, draw 3 is rejected.
+# At this bound a quarter of all candidates is rejected; of the second key, that of draw 3 is.
 REJECTING_BOUND = 2**62 + 2**61 + 1
 REJECTING_DRAWS = [
     4303773378186234280,

@@ -13,7 +13,7 @@ from scipy import stats
 from tests.pipeline import reference
 
 from clozemill.pipeline.config import BuildConfig
-from clozemill.pipeline.errors import ConfigError, TokenizerError
+from clozemill.pipeline.errors import ConfigError, DatasetError, TokenizerError
 from clozemill.pipeline.instances import MaskBatch, TokenBatch
 from clozemill.pipeline.masks import (
     MaskRule,
@@ -442,3 +442,15 @@ def test_random_tokens_need_ordinary_ones() -> None:
         rule_of(bare, tokenizer="toy")
     assert len(rule_of(bare, random_token_prob=0.0).random_ids) == 0
     assert len(rule_of(bare, random_tokens="all").random_ids) == VOCAB_SIZE
+
+
+def test_tokens_of_another_vocabulary_are_refused() -> None:
+    batch = batch_of([[CLS, VOCAB_SIZE, SEP, 5, SEP]])
+    with pytest.raises(DatasetError, match=r"token id 60, but the tokenizer has 60 tokens; use "):
+        draw_masks(batch, ids_of(1), np.arange(1), rule_of())
+
+
+def test_instances_of_longer_settings_are_refused() -> None:
+    batch = batch_of(random_rows(19, [129]))
+    with pytest.raises(DatasetError, match=r"has 129 tokens, but max_seq_length is 128; use "):
+        draw_masks(batch, ids_of(1), np.arange(1), rule_of())

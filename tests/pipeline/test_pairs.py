@@ -433,7 +433,7 @@ def test_distributions_equal_the_restatement() -> None:
 def test_distributions_equal_the_restatement_on_real_text(
     corpora: Path, short: float, is_by_document: bool
 ) -> None:
-    """The documents of the 50 MB tier, sentences by full stops, tokens by words; one pass."""
+    """Every third document of the 50 MB tier, sentences by full stops, tokens by words."""
     documents: Lengths = []
     for path in sorted((corpora / "pretrain").glob("*.jsonl.gz")):
         with gzip.open(path, "rt", encoding="utf-8") as lines:
@@ -441,6 +441,6 @@ def test_distributions_equal_the_restatement_on_real_text(
                 text = json.loads(line)["text"].replace("\n", ". ")
                 lengths = [len(part.split()) for part in text.split(". ")]
                 documents.append([length for length in lengths if length > 0][:2_000])
-    documents = [document for document in documents if document]
-    assert len(documents) > 3_000
+    documents = [document for document in documents if document][::3]
+    assert len(documents) > 1_000
     assert_same_distributions(documents, 1, short, is_by_document)
