@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from clozemill.pipeline.config import BuildConfig
-from clozemill.pipeline.engine import make_engine
+from clozemill.pipeline.engine import Engine, make_engine
 from clozemill.pipeline.errors import ConfigError
 from clozemill.pipeline.finish import BuildIdentity, Outcome, finish, identify
 from clozemill.pipeline.inputs import InputSplit, Listing, list_inputs
@@ -74,10 +74,11 @@ def build(
         raise ConfigError("inputs, tokenizer and out must be given; see clozemill build --help.")
     # Workers elsewhere must find the same folder.
     config = dataclasses.replace(config, out=os.path.abspath(config.out))
-    stages = _Stages(config, on_progress or (lambda progress: None))
-    tokenizer = load_tokenizer(config.tokenizer)
-    mask_rule(config, tokenizer)
-    with open_workspace(Path(config.out)) as workspace:
+    engine = make_engine(config.engine, workers=config.workers, ray_address=config.ray_address)
+    with engine, open_workspace(Path(config.out)) as workspace:
+        stages = _Stages(engine, on_progress or (lambda progress: None))
+        tokenizer = load_tokenizer(config.tokenizer)
+        mask_rule(config, tokenizer)
         listings = _list_all(config, workspace)
         files = [file for listing in listings for file in listing.files]
         identity = identify(config, tokenizer, files)
@@ -89,7 +90,9 @@ def build(
         workspace.begin(identity.record)
         tokenizer.save(workspace.tokenizer_dir, model_max_length=config.max_seq_length)
 
-        mapped = stages.run("reading", run_map_task, _map_tasks(config, workspace, listings))
+        mapped = stages.run(
+            "reading", run_map_task, _map_tasks(config, workspace, listings, identity)
+        )
         tally = _close_reading(mapped, config)
         parts = tuple(sorted(part for receipt in mapped for part in receipt.parts))
         plan = make_plan(workspace.map_dir, parts, config)
@@ -111,10 +114,8 @@ def build(
 class _Stages:
     """Runs the stages on the engine, and tells how far they are and how long they took."""
 
-    def __init__(self, config: BuildConfig, on_progress: Callable[[Progress], None]) -> None:
-        self.engine = make_engine(
-            config.engine, workers=config.workers, ray_address=config.ray_address
-        )
+    def __init__(self, engine: Engine, on_progress: Callable[[Progress], None]) -> None:
+        self.engine = engine
         self.on_progress = on_progress
         self.seconds: dict[str, float] = {}
 
@@ -166,7 +167,10 @@ def _list_all(config: BuildConfig, workspace: Workspace) -> list[Listing]:
 
 
 def _map_tasks(
-    config: BuildConfig, workspace: Workspace, listings: Sequence[Listing]
+    config: BuildConfig,
+    workspace: Workspace,
+    listings: Sequence[Listing],
+    identity: BuildIdentity,
 ) -> list[MapTask]:
     """Return tasks of one large split or several small ones.
 
@@ -185,6 +189,7 @@ def _map_tasks(
                     sentence_rule=sentence_rule(config),
                     limit_documents=config.limit_documents,
                     tokenizer_dir=str(workspace.tokenizer_dir),
+                    tokenizer_hash=identity.tokenizer_hash,
                     map_dir=str(workspace.map_dir),
                 )
             )
@@ -232,6 +237,7 @@ def _reduce_tasks(
             map_dir=str(workspace.map_dir),
             reduce_dir=str(workspace.reduce_dir),
             tokenizer_dir=str(workspace.tokenizer_dir),
+            tokenizer_hash=identity.tokenizer_hash,
         )
         for key, bucket in enumerate(plan.buckets)
     ]

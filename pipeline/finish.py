@@ -36,6 +36,7 @@ class BuildIdentity:
     """What tells one build from another."""
 
     fingerprints: Fingerprints
+    tokenizer_hash: str
     libraries: dict[str, str]
     """Versions of the libraries that decide content."""
 
@@ -65,6 +66,7 @@ def identify(
             dataset=dataset_fingerprint(fingerprint(instances), config),
             layout=fingerprint(layout),
         ),
+        tokenizer_hash=tokenizer.hash,
         libraries=libraries,
         record={**instances, **masks, **layout, **reading, "inputs": inventory},
     )

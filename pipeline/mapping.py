@@ -49,6 +49,9 @@ class MapTask:
     sentence_rule: str
     limit_documents: int | None
     tokenizer_dir: str
+    tokenizer_hash: str
+    """Tells the process whether the tokenizer it has loaded is still the one in the folder."""
+
     map_dir: str
 
     @property
@@ -94,7 +97,8 @@ def _trusted_receipt(path: Path) -> MapReceipt | None:
 
 def _map(task: MapTask) -> MapReceipt:
     tally = ReadTally()
-    encoder = make_encoder(_tokenizer(task.tokenizer_dir))
+    encoder = _encoder(task.tokenizer_dir, task.tokenizer_hash)
+    num_special_before = encoder.num_special_in_text
     parts = tuple(
         _write_part(documents, task, encoder, f"{task.name}-{number:05d}.arrow")
         for number, documents in enumerate(_chunks(_task_documents(task, tally)))
@@ -103,13 +107,14 @@ def _map(task: MapTask) -> MapReceipt:
         parts=parts,
         sizes=tuple((Path(task.map_dir) / part).stat().st_size for part in parts),
         tally=tally.to_json(),
-        num_special_in_text=encoder.num_special_in_text,
+        num_special_in_text=encoder.num_special_in_text - num_special_before,
     )
 
 
 @lru_cache(maxsize=1)
-def _tokenizer(folder: str) -> Any:
-    return load_tokenizer(folder)
+def _encoder(folder: str, tokenizer_hash: str) -> Encoder:
+    """Return the process's encoder, so that the words it knows serve the next task too."""
+    return make_encoder(load_tokenizer(folder))
 
 
 def _task_documents(task: MapTask, tally: ReadTally) -> Iterator[Document]:

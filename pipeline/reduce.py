@@ -63,6 +63,8 @@ class ReduceTask:
     map_dir: str
     reduce_dir: str
     tokenizer_dir: str
+    tokenizer_hash: str
+    """Tells the process whether the tokenizer it has loaded is still the one in the folder."""
 
     @property
     def name(self) -> str:
@@ -126,7 +128,7 @@ def _shard_from_json(entry: dict[str, Any]) -> Shard:
 
 
 @lru_cache(maxsize=1)
-def _tokenizer(folder: str) -> PretrainingTokenizer:
+def _tokenizer(folder: str, tokenizer_hash: str) -> PretrainingTokenizer:
     return load_tokenizer(folder)
 
 
@@ -161,7 +163,7 @@ class _BucketWriter:
         self.batch_rows = rows_per_batch(task.config.max_seq_length, self.num_variants)
         self.corpus = corpus
         self.instances = instances
-        self.tokenizer = _tokenizer(task.tokenizer_dir)
+        self.tokenizer = _tokenizer(task.tokenizer_dir, task.tokenizer_hash)
         self.rule = mask_rule(task.config, self.tokenizer)
         self.schema = instance_schema(
             token_dtype=self.tokenizer.token_dtype,
