@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -269,8 +269,10 @@ def write_vocab(path: Path) -> Path:
     return path
 
 
-def build_small(folder: Path, name: str = "data", **settings: Any) -> Path:
-    """Return the folder of a dataset that clozemill builds from `write_corpus`."""
+def build_small(
+    folder: Path, name: str = "data", *, records: Sequence[dict[str, Any]] = (), **settings: Any
+) -> Path:
+    """Return the folder of a dataset that clozemill builds from `write_corpus` and more records."""
     settings = {
         "max_seq_length": 48,
         "mask_variants": 3,
@@ -285,6 +287,8 @@ def build_small(folder: Path, name: str = "data", **settings: Any) -> Path:
     }
     folder.mkdir(parents=True, exist_ok=True)
     corpus, vocab = write_corpus(folder / "corpus.jsonl"), write_vocab(folder / "vocab.txt")
+    with corpus.open("a") as stream:
+        stream.writelines(json.dumps(record) + "\n" for record in records)
     out = folder / name
     build(BuildConfig(inputs=(str(corpus),), tokenizer=str(vocab), out=str(out), **settings))
     return out
