@@ -125,7 +125,7 @@ class BuildConfig:
     )
     limit_documents: int | None = _setting(None, "input", "Read only the first N documents.")
     bucket_tokens: int = _setting(
-        8_000_000, "instances", "Documents are shuffled and paired within buckets of this size."
+        4_000_000, "instances", "Documents are shuffled and paired within buckets of this size."
     )
 
     format: str = _setting("arrow", "layout", "File format of the shards.", ("arrow", "webdataset"))

@@ -27,7 +27,7 @@ from clozemill.pipeline.identity import Spans, instance_ids
 from clozemill.pipeline.instances import Corpus, Instances
 from clozemill.pipeline.labels import expected_labels
 from clozemill.pipeline.layout import BucketLayout, write_bucket
-from clozemill.pipeline.ledger import Ledger, bucket_ledger, from_json, to_json
+from clozemill.pipeline.ledger import Ledger, bucket_ledger, from_json, merge_ledgers, to_json
 from clozemill.pipeline.masks import draw_masks
 from clozemill.pipeline.plan import Bucket
 from clozemill.pipeline.recipes import Drawn, draw_instances, mask_rule
@@ -146,7 +146,9 @@ def _reduce(task: ReduceTask) -> ReduceReceipt:
         shards=shards,
         documents=_write_documents(documents, drawn, task),
         digest=writer.digest,
-        ledger=bucket_ledger(task.bucket.split, documents, corpus, drawn) + writer.ledger,
+        ledger=merge_ledgers(
+            [bucket_ledger(task.bucket.split, documents, corpus, drawn), writer.ledger]
+        ),
         expected=_expected_by_source(documents, corpus, drawn),
         origins=origins,
     )
