@@ -102,10 +102,12 @@ class WordEncoder(Encoder):
     def _look_up(self, text: NDArray[np.uint8], offsets: NDArray[np.int64]) -> Encoded | None:
         """Return the ids of the first sentences, as many as the table takes; None for none."""
         num_before = int(self._table.sizes[0])
-        word_ids = np.empty(offsets[-1] - offsets[0], np.int32)
+        num_bytes = offsets[-1] - offsets[0]
+        marks = np.empty(num_bytes + 8, np.uint8)
+        word_ids = np.empty(num_bytes, np.int32)
         word_ends = np.empty(len(offsets) - 1, np.int64)
         done = wordtable.scan_words(
-            text, offsets, self._splitting, self._table, word_ids, word_ends
+            text, offsets, self._splitting, self._table, marks, word_ids, word_ends
         )
         self._resolve(num_before)
         if done == 0:

@@ -89,14 +89,14 @@ def make_splitting(rules: WordRules) -> Splitting:
     stands_alone = np.zeros(1 << 16, np.bool_)
     for first, last in _ALONE_RANGES + _IDEOGRAPH_RANGES * rules.has_padded_ideographs:
         stands_alone[first : last + 1] = True
-        byte_kinds[0xE0 | first >> 12 : (0xE0 | last >> 12) + 1] = wordtable.MAYBE_ALONE
+        byte_kinds[0xE0 | first >> 12 : (0xE0 | last >> 12) + 1] = wordtable.WIDE
     return Splitting(byte_kinds, stands_alone)
 
 
 def empty_table() -> WordTable:
     """Return a word table without words; its memory is taken up as it fills."""
     return WordTable(
-        slots=np.zeros(2 * MAX_WORDS, np.uint64),
+        slots=np.zeros((2 * MAX_WORDS, 2), np.uint64),
         word_starts=np.zeros(MAX_WORDS + 1, np.int64),
         word_bytes=np.empty(MAX_WORD_BYTES, np.uint8),
         piece_spans=np.zeros((MAX_WORDS, 2), np.int64),
