@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.documents import copy_id
 from clozemill.pipeline.instances import Corpus
+from clozemill.pipeline.jit import kernel
 from clozemill.pipeline.plan import (
     Bucket,
     big_endian,
@@ -33,10 +35,10 @@ class BucketDocuments:
     """Every document of a bucket that has a row of its own (D,), in id order."""
 
     table: pa.Table
-    """The columns of a part, one chunk each; `document_id` is not the copies' own."""
+    """The columns of a part but for the lists: of those, where each stands in which part."""
 
     ids: NDArray[np.uint64]
-    """(D, 2): the ids, as two little-endian words."""
+    """(D, 2): the ids, as two little-endian words; a kept copy has one of its own."""
 
     num_duplicates: NDArray[np.int64]
     """(D,): further copies that were dropped."""
@@ -50,25 +52,25 @@ class BucketDocuments:
     origins: pa.Table
     """A row per occurrence, dropped ones too: document_id, origin_path, origin_offset."""
 
-    @property
-    def num_tokens(self) -> NDArray[np.int64]:
-        """Tokens of each document, (D,)."""
-        return list_lengths(self.table["tokens"].chunk(0))
+    def numbers(self, name: str) -> NDArray[np.int64]:
+        """Return a column of whole numbers, (D,)."""
+        column: NDArray[np.int64] = self.table[name].to_numpy()
+        return column
 
     @property
-    def num_sentences(self) -> NDArray[np.int64]:
-        """Sentences with tokens of each document, (D,)."""
-        return list_lengths(self.table["sentence_lengths"].chunk(0))
+    def kept(self) -> NDArray[np.int64]:
+        """The rows of the documents that make instances, ascending."""
+        return np.flatnonzero(self.fates == KEPT)
 
-    def corpus(self) -> Corpus:
-        """Return the kept documents as flat arrays, in id order."""
-        kept = np.flatnonzero(self.fates == KEPT)
-        columns = self.table.select(["tokens", "sentence_lengths"]).take(kept).combine_chunks()
-        sentences = columns["sentence_lengths"].chunk(0)
+    def corpus(self, paths: Sequence[Path]) -> Corpus:
+        """Return the kept documents as flat arrays, in id order, copied from the parts."""
+        kept = self.kept
+        tokens = _gather("tokens", self.table, kept, paths)
+        sentence_lengths = _gather("sentence_lengths", self.table, kept, paths)
         return Corpus(
-            tokens=columns["tokens"].chunk(0).flatten().to_numpy(),
-            sentence_starts=_starts(sentences.flatten().to_numpy()),
-            document_starts=_starts(list_lengths(sentences)),
+            tokens=tokens,
+            sentence_starts=_starts(sentence_lengths),
+            document_starts=_starts(self.numbers("num_sentences")[kept]),
             document_ids=self.ids[kept],
             num_passes=self.num_passes[kept],
         )
@@ -108,16 +110,62 @@ def load_bucket(
 def _occurrences(bucket: Bucket, paths: Sequence[Path], split: SplitRule) -> pa.Table:
     """Return the bucket's rows of all parts, duplicates too, by (id, source, external id)."""
     pieces = []
-    for path in paths:
+    for number, path in enumerate(paths):
         part = open_part(path)
         rows = cell_rows(part, bucket.first_cell, bucket.stop_cell)
-        piece = part.slice(rows.start, rows.stop - rows.start)
+        piece = _without_lists(part, number, rows)
         pieces.append(piece if split.is_by_input else _of_split(piece, bucket, split))
     table = pa.Table.from_batches(pieces).combine_chunks()
     if split.is_by_input:
         table = _of_split_by_input(table, bucket)
     keys = [(name, "ascending") for name in ("document_id", "source", "external_id")]
     return table.take(pc.sort_indices(table, sort_keys=keys)).combine_chunks()
+
+
+_LISTS = {"tokens": "num_tokens", "sentence_lengths": "num_sentences"}
+"""The list columns of a part, and what the length of a list is called."""
+
+
+def _without_lists(part: pa.RecordBatch, number: int, rows: slice) -> pa.RecordBatch:
+    """Return rows of a part with each list replaced by its length and place."""
+    piece = part.slice(rows.start, rows.stop - rows.start)
+    columns = {name: piece[name] for name in part.schema.names if name not in _LISTS}
+    for name, length_name in _LISTS.items():
+        columns[length_name] = pa.array(list_lengths(piece[name]))
+        columns[f"{name}_start"] = piece[name].offsets[:-1]
+    columns["part"] = pa.repeat(pa.scalar(number, pa.int64()), len(piece))
+    return pa.record_batch(columns)
+
+
+def _gather(
+    name: str, table: pa.Table, rows: NDArray[np.int64], paths: Sequence[Path]
+) -> NDArray[Any]:
+    """Return the lists of a column, end to end, for the given rows."""
+    parts = table["part"].to_numpy()[rows]
+    lengths = table[_LISTS[name]].to_numpy()[rows]
+    sources = table[f"{name}_start"].to_numpy()[rows]
+    starts = _starts(lengths)
+    out: NDArray[Any] | None = None
+    for number in np.unique(parts):
+        values = open_part(paths[number])[name].values.to_numpy()
+        if out is None:
+            out = np.empty(int(starts[-1]), values.dtype)
+        chosen = np.flatnonzero(parts == number)
+        _copy_runs(values, sources[chosen], lengths[chosen], out, starts[chosen])
+    assert out is not None, "a bucket has kept documents"
+    return out
+
+
+@kernel
+def _copy_runs(
+    values: NDArray[Any],
+    sources: NDArray[np.int64],
+    lengths: NDArray[np.int64],
+    out: NDArray[Any],
+    targets: NDArray[np.int64],
+) -> None:
+    for i in range(len(sources)):
+        out[targets[i] : targets[i] + lengths[i]] = values[sources[i] : sources[i] + lengths[i]]
 
 
 def _of_split(piece: pa.RecordBatch, bucket: Bucket, split: SplitRule) -> pa.RecordBatch:
@@ -130,9 +178,7 @@ def _of_split_by_input(table: pa.Table, bucket: Bucket) -> pa.Table:
     """Return the split's rows; a text among the validation inputs is never training text."""
     held_out = pc.unique(table.filter(table["is_validation"])["document_id"])
     is_validation = pc.is_in(table["document_id"], value_set=held_out)
-    return table.filter(
-        is_validation if bucket.split == "validation" else pc.invert(is_validation)
-    )
+    return table.filter(is_validation if bucket.split == "validation" else pc.invert(is_validation))
 
 
 def _table_ids(table: pa.Table) -> NDArray[np.uint64]:
@@ -155,7 +201,7 @@ def _settle(
     documents: pa.Table, ids: NDArray[np.uint64], config: BuildConfig
 ) -> tuple[NDArray[np.int8], NDArray[np.int64]]:
     """Return each document's fate and its number of passes, (D,) both."""
-    num_sentences = list_lengths(documents["sentence_lengths"].chunk(0))
+    num_sentences = documents["num_sentences"].to_numpy()
     passes = num_passes(ids, documents["source"].to_pylist(), config)
     fates = np.where(passes == 0, UNSAMPLED, KEPT).astype(np.int8)
     fates[num_sentences < config.min_document_sentences] = TOO_FEW_SENTENCES

@@ -142,6 +142,7 @@ class BuildConfig:
     def __post_init__(self) -> None:
         """Raise `ConfigError` for the first setting that cannot be used."""
         for item in dataclasses.fields(self):
+            _check_type(item, getattr(self, item.name))
             _check_choice(item, getattr(self, item.name))
         for name in _PROBABILITIES:
             _check_range(name, getattr(self, name), 0.0, 1.0)
@@ -165,6 +166,13 @@ class BuildConfig:
     def has_pairs(self) -> bool:
         """Whether the recipe makes A/B pairs with a next-sentence label."""
         return self.recipe == "bert"
+
+    def num_variants(self, split: str) -> int:
+        """Return the variants stored for a split; validation has one at least.
+
+        So an evaluation is repeatable even where training masks are drawn on the fly.
+        """
+        return max(self.mask_variants, 1) if split == "validation" else self.mask_variants
 
     def settings(self, *kinds: Kind) -> dict[str, Any]:
         """Return the fields of the given kinds, by name, ready for JSON."""
@@ -198,6 +206,25 @@ _RANGES: dict[str, tuple[int, int]] = {
 }
 
 
+_TYPES: dict[Any, tuple[tuple[type, ...], str]] = {
+    bool: ((bool,), "true or false"),
+    float: ((int, float), "a number"),
+    int: ((int,), "a whole number"),
+    int | None: ((int, type(None)), "a whole number"),
+    str: ((str,), "text"),
+    str | None: ((str, type(None)), "text"),
+    tuple[str, ...]: ((tuple,), "a list of texts"),
+    tuple[tuple[str, float], ...]: ((tuple,), "a table of numbers"),
+}
+
+
+def _check_type(item: "dataclasses.Field[Any]", value: Any) -> None:
+    """Raise `ConfigError` unless the value is of the field's type; TOML and callers err."""
+    kinds, meaning = _TYPES[item.type]
+    if not isinstance(value, kinds) or (isinstance(value, bool) and item.type is not bool):
+        raise ConfigError(f"{item.name} is {value!r}; it must be {meaning}.")
+
+
 def _check_choice(item: "dataclasses.Field[Any]", value: Any) -> None:
     choices = item.metadata["choices"]
     if choices and value is not None and value not in choices:
@@ -205,7 +232,7 @@ def _check_choice(item: "dataclasses.Field[Any]", value: Any) -> None:
 
 
 def _check_range(name: str, value: float, low: float, high: float) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+    if not isinstance(value, int | float) or not low <= value <= high:
         raise ConfigError(f"{name} is {value!r}; it must be between {low} and {high}.")
 
 

@@ -58,6 +58,10 @@ MASK_ACTION = 18
 """Draw i: the action at the i-th selected position."""
 MASK_REPLACEMENT = 19
 """Draw i: the random token at the i-th selected position, where its action is `random`."""
+DOCUMENT_SPLIT = 32
+"""Draw 0, under the split seed: the hash that puts a document into train or validation."""
+DOCUMENT_PASSES = 33
+"""Draw 0: whether a fraction of dupe_factor x source_weight gives one more pass."""
 
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 _FIRST_MULTIPLIER = np.uint64(0xBF58476D1CE4E5B9)
@@ -115,9 +119,15 @@ def draw(key: np.uint64, j: int) -> np.uint64:
 
 
 @njit
+def upper_bits(key: np.uint64, j: int) -> int:
+    """Return the upper 53 bits of the j-th draw of a key."""
+    return int(np.int64(draw(key, j) >> _SHIFT_11))
+
+
+@njit
 def uniform(key: np.uint64, j: int) -> float:
     """Return the j-th draw of a key as a multiple of 2^-53 in [0, 1)."""
-    return float(draw(key, j) >> _SHIFT_11) * _TWO_TO_MINUS_53
+    return upper_bits(key, j) * _TWO_TO_MINUS_53
 
 
 @njit

@@ -21,7 +21,7 @@ from clozemill.pipeline.errors import ClozemillError, ConfigError
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
-_SINGLE_THREADED = {
+SINGLE_THREADED = {
     "OMP_NUM_THREADS": "1",
     "RAYON_NUM_THREADS": "1",
     "NUMBA_NUM_THREADS": "1",
@@ -32,9 +32,7 @@ _SINGLE_THREADED = {
 class Engine(Protocol):
     """Runs a function over tasks, in any order, and gives back each result once."""
 
-    def run(
-        self, function: Callable[[Task], Result], tasks: Sequence[Task]
-    ) -> Iterator[Result]:
+    def run(self, function: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[Result]:
         """Yield the results as they come."""
 
 
@@ -64,9 +62,7 @@ class LocalEngine:
         """Take the number of worker processes."""
         self.workers = workers
 
-    def run(
-        self, function: Callable[[Task], Result], tasks: Sequence[Task]
-    ) -> Iterator[Result]:
+    def run(self, function: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[Result]:
         """Yield the results as they come.
 
         Raises:
@@ -81,7 +77,7 @@ class LocalEngine:
             min(self.workers, len(tasks)), mp_context=context, initializer=_start_worker
         )
         try:
-            with _environment(_SINGLE_THREADED):
+            with _environment(SINGLE_THREADED):
                 pending = [pool.submit(function, task) for task in tasks]
             for future in as_completed(pending):
                 yield future.result()

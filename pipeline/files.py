@@ -1,12 +1,13 @@
 """Files that are complete or absent: written aside, forced to disk, renamed, and hashed."""
 
 import contextlib
+import json
 import os
 import re
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import xxhash
 
@@ -77,6 +78,12 @@ def atomic_file(path: Path) -> Iterator[HashedFile]:
             f"cannot write {path}: {error.strerror or error}; free some space or choose another "
             "output folder, then run the same command again."
         ) from error
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a value as JSON with sorted keys, complete or not at all."""
+    with atomic_file(path) as sink:
+        sink.write(json.dumps(value, sort_keys=True, ensure_ascii=False).encode() + b"\n")
 
 
 def sync_folder(folder: Path) -> None:

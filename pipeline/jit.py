@@ -85,7 +85,7 @@ numba.config.CACHE_DIR = str(CACHE_DIR)  # type: ignore[attr-defined]
 
 def njit(function: AnyFunction) -> AnyFunction:
     """Compile a function that kernels call; it becomes part of each kernel's cached code."""
-    return cast(AnyFunction, numba.njit(nogil=True)(function))
+    return cast(AnyFunction, numba.njit(nogil=True, forceinline=True)(function))
 
 
 def lean_njit(function: AnyFunction) -> AnyFunction:

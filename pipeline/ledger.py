@@ -12,7 +12,7 @@ from clozemill.pipeline.assemble import span_tokens
 from clozemill.pipeline.bucket import FATES, BucketDocuments
 from clozemill.pipeline.errors import ClozemillError
 from clozemill.pipeline.instances import Corpus
-from clozemill.pipeline.read import RECORD_OUTCOMES
+from clozemill.pipeline.read_records import FATES as RECORD_FATES
 from clozemill.pipeline.recipes import Drawn
 
 Ledger = Counter[tuple[str, str, str]]
@@ -69,7 +69,7 @@ def ledger_faults(ledger: Ledger) -> list[str]:
     outcomes = sum(
         count
         for (section, _, reason), count in ledger.items()
-        if section == "records" and reason in RECORD_OUTCOMES
+        if section == "records" and reason in RECORD_FATES
     )
     if records != outcomes:
         faults.append(f"{records} records were read and {outcomes} have an outcome")
@@ -91,17 +91,16 @@ def close_ledger(ledger: Ledger) -> None:
         )
 
 
-def bucket_ledger(
-    split: str, documents: BucketDocuments, corpus: Corpus, drawn: Drawn
-) -> Ledger:
+def bucket_ledger(split: str, documents: BucketDocuments, corpus: Corpus, drawn: Drawn) -> Ledger:
     """Return what became of a bucket's documents and their tokens."""
     ledger: Ledger = Counter()
     for code, fate in enumerate(FATES):
         of_fate = documents.fates == code
         ledger["documents", split, fate] += int(of_fate.sum())
-        ledger["document_tokens", split, fate] += int(documents.num_tokens[of_fate].sum())
+        ledger["document_tokens", split, fate] += int(documents.numbers("num_tokens")[of_fate].sum())
+        ledger["unknown_tokens", split, fate] += int(documents.numbers("num_unknown")[of_fate].sum())
     ledger["documents", split, "duplicate"] += int(documents.num_duplicates.sum())
-    own = (documents.num_tokens * documents.num_passes).sum()
+    own = (documents.numbers("num_tokens") * documents.num_passes).sum()
     ledger["pass_tokens", split, "own"] += int(own)
     used = _pair_tokens(corpus, drawn) if drawn.loss is None else _packed_tokens(corpus, drawn)
     for fate, count in used.items():

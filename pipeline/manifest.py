@@ -114,6 +114,16 @@ class Manifest:
     label_expectations: dict[str, Any]
     """Expected next-sentence labels, by split and source."""
 
+    @property
+    def max_seq_length(self) -> int:
+        """Longest instance, in tokens with specials."""
+        return int(self.configuration["max_seq_length"])
+
+    @property
+    def files(self) -> tuple[Shard | DocumentsFile, ...]:
+        """Every listed file of rows."""
+        return (*self.shards, *self.documents)
+
     def shards_of(self, split: str) -> tuple[Shard, ...]:
         """Return the shards of one split, in order."""
         return tuple(shard for shard in self.shards if shard.split == split)
@@ -192,6 +202,10 @@ def _no_manifest(folder: Path) -> str:
 
 def _check_whole(manifest: Manifest, where: str) -> None:
     """Raise `DatasetError` unless the parts of the manifest agree with each other."""
+    longest = manifest.configuration.get("max_seq_length")
+    place = f"{where}: configuration.max_seq_length"
+    if not 3 <= _int(longest, place) < 2**16:
+        raise _wrong(longest, "a length below 65,536", place)
     for name, entry in manifest.splits.items():
         if name not in SPLITS:
             raise DatasetError(f"{where} has the unknown split {name!r}; copy the dataset again.")
@@ -209,8 +223,7 @@ def _check_whole(manifest: Manifest, where: str) -> None:
                 f"{where} puts {shard.path} into the split {shard.split!r}, which it does not "
                 "describe; copy the dataset again."
             )
-    paths = [shard.path for shard in manifest.shards]
-    paths += [file.path for file in manifest.documents]
+    paths = [file.path for file in manifest.files]
     if len(set(paths)) < len(paths):
         raise DatasetError(f"{where} names a file twice; copy the dataset again.")
 

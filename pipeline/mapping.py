@@ -52,7 +52,7 @@ class MapTask:
     map_dir: str
 
     @property
-    def num_bytes(self) -> int:
+    def num_units(self) -> int:
         """Bytes of input, as stored."""
         return sum(split.num_bytes for split in self.splits)
 
@@ -66,8 +66,8 @@ class MapReceipt:
     """Bytes of each part, by which a rerun knows it is whole."""
 
     tally: dict[str, Any]
-    encoder_counts: dict[str, int]
-    num_bytes: int
+    num_special_in_text: int
+    """Special tokens that running text would have made; each became unk."""
 
 
 def run_map_task(task: MapTask) -> MapReceipt:
@@ -103,8 +103,7 @@ def _map(task: MapTask) -> MapReceipt:
         parts=parts,
         sizes=tuple((Path(task.map_dir) / part).stat().st_size for part in parts),
         tally=tally.to_json(),
-        encoder_counts=encoder.counts(),
-        num_bytes=task.num_bytes,
+        num_special_in_text=encoder.num_special_in_text,
     )
 
 
@@ -115,9 +114,7 @@ def _tokenizer(folder: str) -> Any:
 
 def _task_documents(task: MapTask, tally: ReadTally) -> Iterator[Document]:
     documents = (
-        document
-        for split in task.splits
-        for document in read_documents(split, task.options, tally)
+        document for split in task.splits for document in read_documents(split, task.options, tally)
     )
     return islice(documents, task.limit_documents)
 
@@ -137,9 +134,11 @@ def _chunks(documents: Iterator[Document]) -> Iterator[list[Document]]:
 
 def _write_part(documents: list[Document], task: MapTask, encoder: Encoder, name: str) -> str:
     batch = _part_batch(documents, task, encoder)
-    with atomic_file(Path(task.map_dir) / name) as stream:
-        with pa.ipc.new_file(stream, batch.schema) as writer:
-            writer.write_batch(batch)
+    with (
+        atomic_file(Path(task.map_dir) / name) as sink,
+        pa.ipc.new_file(sink, batch.schema) as writer,
+    ):
+        writer.write_batch(batch)
     return name
 
 

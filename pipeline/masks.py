@@ -54,10 +54,10 @@ class MaskRule(NamedTuple):
     """Whether counts are rounded at random (RoBERTa) instead of to the nearest (BERT)."""
     is_word: bool
     """Whether all pieces of a word are selected together."""
-    mask_token_prob: float
-    """A selected position shows `[MASK]` if its uniform draw is below this."""
-    mask_or_random_prob: float
-    """Else a random token if its draw is below this, else the token itself."""
+    mask_threshold: int
+    """A selected position shows `[MASK]` if the upper 53 bits of its draw are below this."""
+    random_threshold: int
+    """Else a random token if they are below this, else the token itself."""
     mask_id: int
     is_special: NDArray[np.bool_]
     """(V,)"""
@@ -101,13 +101,18 @@ def make_mask_rule(config: BuildConfig, vocabulary: MaskVocabulary) -> MaskRule:
         max_predictions=max_predictions,
         is_stochastic=config.mask_count == "stochastic",
         is_word=is_word,
-        mask_token_prob=float(config.mask_token_prob),
-        mask_or_random_prob=float(config.mask_token_prob + config.random_token_prob),
+        mask_threshold=_threshold(config.mask_token_prob),
+        random_threshold=_threshold(config.mask_token_prob + config.random_token_prob),
         mask_id=int(vocabulary.mask_id),
         is_special=is_special,
         random_ids=_random_ids(config, vocabulary),
         is_continuation=np.ascontiguousarray(is_continuation, np.bool_),
     )
+
+
+def _threshold(probability: float) -> int:
+    """Return the integer with: `draws.uniform` < probability if and only if its bits are less."""
+    return math.ceil(probability * 2.0**53)
 
 
 def _random_ids(config: BuildConfig, vocabulary: MaskVocabulary) -> NDArray[np.int64]:
@@ -201,6 +206,23 @@ class _Scratch(NamedTuple):
     """One bit for each of `maskable`."""
 
 
+class _Row(NamedTuple):
+    """One instance."""
+
+    tokens: NDArray[Any]
+    num_maskable: int
+    num_groups: int
+
+
+class _Keys(NamedTuple):
+    """The streams of one variant of one instance."""
+
+    for_count: np.uint64
+    for_position: np.uint64
+    for_action: np.uint64
+    for_replacement: np.uint64
+
+
 @njit
 def _new_scratch(length: int) -> _Scratch:
     return _Scratch(
@@ -227,13 +249,25 @@ def _fill_masks(
     for instance in range(batch.starts.size - 1):
         tokens = batch.input_ids[batch.starts[instance] : batch.starts[instance + 1]]
         num_maskable, num_groups = _find_maskable(tokens, rule, scratch)
+        row = _Row(tokens, num_maskable, num_groups)
         low, high = instance_ids[instance]
         identity = draws.identity_key(rule.seed, low, high)
         for variant in variants:
-            _choose(identity, variant, rule, scratch, (tokens.size, num_maskable, num_groups))
-            end = _write_overlay(tokens, identity, variant, rule, scratch, out, overlay)
+            keys = _variant_keys(identity, variant)
+            _choose(row, keys, rule, scratch)
+            end = _write_overlay(row, keys, rule, scratch, out, out.starts[overlay])
             overlay += 1
             out.starts[overlay] = end
+
+
+@njit
+def _variant_keys(identity: np.uint64, variant: int) -> _Keys:
+    return _Keys(
+        draws.stream_key(identity, variant, draws.MASK_COUNT),
+        draws.stream_key(identity, variant, draws.MASK_POSITION),
+        draws.stream_key(identity, variant, draws.MASK_ACTION),
+        draws.stream_key(identity, variant, draws.MASK_REPLACEMENT),
+    )
 
 
 @njit
@@ -258,25 +292,20 @@ def _find_maskable(tokens: NDArray[Any], rule: MaskRule, scratch: _Scratch) -> t
 
 
 @njit
-def _choose(
-    identity: np.uint64,
-    variant: int,
-    rule: MaskRule,
-    scratch: _Scratch,
-    sizes: tuple[int, int, int],
-) -> None:
+def _choose(row: _Row, keys: _Keys, rule: MaskRule, scratch: _Scratch) -> None:
     """Set the bits of the positions that a variant selects."""
-    length, num_maskable, num_groups = sizes
-    count = _num_selected(length, num_maskable, rule.masked_lm_prob, rule.max_predictions)
     if rule.is_stochastic:
-        count_key = draws.stream_key(identity, variant, draws.MASK_COUNT)
-        asked = int(math.floor(rule.masked_lm_prob * num_maskable + draws.uniform(count_key, 0)))
-        count = min(rule.max_predictions, num_maskable, asked)
-    key = draws.stream_key(identity, variant, draws.MASK_POSITION)
-    if rule.is_word:
-        _choose_words(key, num_groups, count, scratch)
+        share = rule.masked_lm_prob * row.num_maskable
+        asked = int(math.floor(share + draws.uniform(keys.for_count, 0)))
+        count = min(rule.max_predictions, row.num_maskable, asked)
     else:
-        _choose_tokens(key, num_maskable, count, scratch.chosen)
+        count = _num_selected(
+            row.tokens.size, row.num_maskable, rule.masked_lm_prob, rule.max_predictions
+        )
+    if rule.is_word:
+        _choose_words(keys.for_position, row.num_groups, count, scratch)
+    else:
+        _choose_tokens(keys.for_position, row.num_maskable, count, scratch.chosen)
 
 
 @njit
@@ -323,31 +352,22 @@ def _choose_words(key: np.uint64, num_groups: int, count: int, scratch: _Scratch
 
 @njit
 def _write_overlay(
-    tokens: NDArray[Any],
-    identity: np.uint64,
-    variant: int,
-    rule: MaskRule,
-    scratch: _Scratch,
-    out: MaskBatch,
-    overlay: int,
+    row: _Row, keys: _Keys, rule: MaskRule, scratch: _Scratch, out: MaskBatch, begin: int
 ) -> int:
     """Write chosen positions and shown ids, clear the bits; return where the overlay ends."""
-    action_key = draws.stream_key(identity, variant, draws.MASK_ACTION)
-    replacement_key = draws.stream_key(identity, variant, draws.MASK_REPLACEMENT)
-    begin = out.starts[overlay]
     end = begin
-    for word in range((tokens.size >> 6) + 1):
+    for word in range((row.tokens.size >> 6) + 1):
         bits = scratch.chosen[word]
         scratch.chosen[word] = np.uint64(0)
         while bits != np.uint64(0):
             position = scratch.maskable[(word << 6) + lowest_one(bits)]
             bits &= bits - np.uint64(1)
-            action = draws.uniform(action_key, end - begin)
-            shown = np.int64(tokens[position])
-            if action < rule.mask_token_prob:
+            action = draws.upper_bits(keys.for_action, end - begin)
+            shown = np.int64(row.tokens[position])
+            if action < rule.mask_threshold:
                 shown = np.int64(rule.mask_id)
-            elif action < rule.mask_or_random_prob:
-                which = draws.bounded(replacement_key, end - begin, rule.random_ids.size)
+            elif action < rule.random_threshold:
+                which = draws.bounded(keys.for_replacement, end - begin, rule.random_ids.size)
                 shown = rule.random_ids[which]
             out.positions[end] = position
             out.token_ids[end] = shown

@@ -215,7 +215,7 @@ def _validation_threshold(
     smallest = np.empty(0, np.uint64)
     num_documents = 0
     for census in _censuses(paths, sources, config):
-        hashes = split_hashes(census.ids, config.split_seed)
+        hashes = split_hashes(census.ids, np.uint64(config.split_seed))
         smallest = np.sort(np.concatenate([smallest, hashes]))[:needed]
         num_documents += len(hashes)
     if len(smallest) == needed and int(smallest[-1]) < threshold:
@@ -230,9 +230,7 @@ def _validation_threshold(
     )
 
 
-def _check_enough(
-    num_train: int, num_validation: int, config: BuildConfig, needed: int
-) -> None:
+def _check_enough(num_train: int, num_validation: int, config: BuildConfig, needed: int) -> None:
     if num_train == 0 and num_validation == 0:
         raise InputError(
             "no documents: every record was empty, or left out by min_document_sentences "

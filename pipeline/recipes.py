@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.instances import Corpus, Instances
-from clozemill.pipeline.masks import MaskRule, make_mask_rule
+from clozemill.pipeline.masks import MaskRule, MaskVocabulary, make_mask_rule
 from clozemill.pipeline.packing import PackLoss, PackRule, pack_sentences
 from clozemill.pipeline.pairs import PairRule, draw_pairs
 from clozemill.pipeline.tokenizer import PretrainingTokenizer
@@ -48,15 +48,12 @@ def draw_instances(corpus: Corpus, config: BuildConfig) -> Drawn:
 
 def mask_rule(config: BuildConfig, tokenizer: PretrainingTokenizer) -> MaskRule:
     """Return the rule of the configured masks over the tokenizer's vocabulary."""
-    return make_mask_rule(
-        seed=config.seed,
-        max_seq_length=config.max_seq_length,
-        masked_lm_prob=config.masked_lm_prob,
-        max_predictions_per_seq=config.max_predictions_per_seq,
-        mask_count=config.mask_count,
-        mask_unit=config.mask_unit,
-        mask_token_prob=config.mask_token_prob,
-        random_token_prob=config.random_token_prob,
-        random_tokens=config.random_tokens,
-        tokenizer=tokenizer,
+    is_unmaskable = tokenizer.special_ids != tokenizer.unk_id
+    vocabulary = MaskVocabulary(
+        size=tokenizer.vocab_size,
+        mask_id=tokenizer.mask_id,
+        special_ids=tokenizer.special_ids[is_unmaskable],
+        ordinary_ids=tokenizer.ordinary_ids,
+        is_continuation=tokenizer.is_continuation,
     )
+    return make_mask_rule(config, vocabulary)

@@ -14,10 +14,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from clozemill.pipeline.assemble import assemble
-from clozemill.pipeline.bucket import FATES, KEPT, BucketDocuments, load_bucket
+from clozemill.pipeline.bucket import FATES, BucketDocuments, load_bucket
 from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.digest import Digest, RowSum
 from clozemill.pipeline.files import atomic_file, file_checksum, write_json
@@ -35,7 +36,13 @@ from clozemill.pipeline.schema import (
     instance_schema,
     rows_per_batch,
 )
-from clozemill.pipeline.shards import SUFFIX_OF_FORMAT, Shard, write_options, write_shard
+from clozemill.pipeline.shards import (
+    SUFFIX_OF_FORMAT,
+    DocumentsFile,
+    Shard,
+    write_options,
+    write_shard,
+)
 from clozemill.pipeline.splits import SplitRule
 from clozemill.pipeline.tokenizer import PretrainingTokenizer, load_tokenizer
 
@@ -67,20 +74,9 @@ class ReduceTask:
         return f"{self.bucket.split}-{self.bucket.number:05d}"
 
     @property
-    def num_variants(self) -> int:
-        """Variants to store; validation always has one, so that an evaluation is repeatable."""
-        variants = self.config.mask_variants
-        return max(variants, 1) if self.bucket.split == "validation" else variants
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DocumentsFile:
-    """One `documents-*.arrow`, as the manifest lists it."""
-
-    path: str
-    num_documents: int
-    num_bytes: int
-    checksum: str
+    def num_units(self) -> int:
+        """Tokens of the bucket's documents."""
+        return self.bucket.num_tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +90,9 @@ class ReduceReceipt:
     ledger: Ledger
     expected: dict[str, list[float]]
     """By source: the exact expectation of random and of next instances; empty without pairs."""
+
+    origins: str
+    """The file in the reduce folder that says where the documents were found."""
 
 
 def run_reduce_task(task: ReduceTask) -> ReduceReceipt:
@@ -122,6 +121,7 @@ def _trusted_receipt(path: Path, out: Path) -> ReduceReceipt | None:
         digest=Digest(**{name: RowSum(**value) for name, value in record["digest"].items()}),
         ledger=from_json(record["ledger"]),
         expected=record["expected"],
+        origins=record["origins"],
     )
 
 
@@ -137,11 +137,12 @@ def _tokenizer(folder: str) -> PretrainingTokenizer:
 def _reduce(task: ReduceTask) -> ReduceReceipt:
     paths = [Path(task.map_dir) / part for part in task.parts]
     documents = load_bucket(task.bucket, paths, task.split_rule, task.config)
-    corpus = documents.corpus()
+    corpus = documents.corpus(paths)
     drawn = draw_instances(corpus, task.config)
     writer = _BucketWriter(task, documents, corpus, drawn.instances)
     shards = tuple(writer.write_shards())
-    _write_origins(documents, Path(task.reduce_dir) / f"{task.name}.origins.jsonl")
+    origins = f"{task.name}.origins.jsonl"
+    _write_origins(documents, Path(task.reduce_dir) / origins)
     return ReduceReceipt(
         split=task.bucket.split,
         shards=shards,
@@ -149,6 +150,7 @@ def _reduce(task: ReduceTask) -> ReduceReceipt:
         digest=writer.digest,
         ledger=bucket_ledger(task.bucket.split, documents, corpus, drawn) + writer.ledger,
         expected=_expected_by_source(documents, corpus, drawn),
+        origins=origins,
     )
 
 
@@ -159,6 +161,7 @@ class _BucketWriter:
         self, task: ReduceTask, documents: BucketDocuments, corpus: Corpus, instances: Instances
     ) -> None:
         self.task = task
+        self.num_variants = task.config.num_variants(task.bucket.split)
         self.corpus = corpus
         self.instances = instances
         self.tokenizer = _tokenizer(task.tokenizer_dir)
@@ -170,8 +173,8 @@ class _BucketWriter:
             most_span_value=task.most_span_value,
         )
         self.source_names = pa.array(task.sources, pa.string())
-        kept_sources = documents.table["source"].take(np.flatnonzero(documents.fates == KEPT))
-        self.sources = kept_sources.combine_chunks().index_in(self.source_names).to_numpy()
+        kept_sources = documents.table["source"].take(documents.kept)
+        self.sources = pc.index_in(kept_sources.combine_chunks(), self.source_names).to_numpy()
         self.document_ids = corpus.document_ids.view(np.uint8).reshape(-1, 16)
         everything = np.arange(len(instances.pass_number))
         self.ids = instance_ids(
@@ -190,7 +193,7 @@ class _BucketWriter:
         config, total = self.task.config, len(self.order)
         num_shards = -(-total // config.shard_size)
         borders = [total * i // num_shards for i in range(num_shards + 1)] if total else [0]
-        rows = rows_per_batch(config.max_seq_length, self.task.num_variants)
+        rows = rows_per_batch(config.max_seq_length, self.num_variants)
         first_key = self.task.key * _MOST_BATCHES
         for number, (begin, end) in enumerate(zip(borders, borders[1:], strict=False)):
             name = f"{self.task.name}-{number:03d}{SUFFIX_OF_FORMAT[config.format]}"
@@ -221,7 +224,7 @@ class _BucketWriter:
             has_pairs=self.task.config.has_pairs,
         )
         ids = np.ascontiguousarray(self.ids[chosen])
-        variants = np.arange(self.task.num_variants)
+        variants = np.arange(self.num_variants)
         masks = draw_masks(tokens, ids.view(np.uint64), variants, self.rule)
         self._count(tokens.input_ids, len(masks.positions))
         first_spans = self.instances.span_starts[chosen]
@@ -239,9 +242,7 @@ class _BucketWriter:
     def _count(self, input_ids: NDArray[Any], num_selected: int) -> None:
         split = self.task.bucket.split
         is_special = np.isin(input_ids, [self.tokenizer.cls_id, self.tokenizer.sep_id])
-        self.ledger["masks", split, "maskable"] += int((~is_special).sum()) * (
-            self.task.num_variants
-        )
+        self.ledger["masks", split, "maskable"] += int((~is_special).sum()) * (self.num_variants)
         self.ledger["masks", split, "selected"] += num_selected
         self.ledger["masks", split, "tokens"] += len(input_ids)
 
@@ -250,7 +251,9 @@ class _BucketWriter:
         lengths = starts[chosen + 1] - starts[chosen]
         ends = np.cumsum(lengths)
         # The place of every chosen span: its run's start, counted on within the run.
-        places = np.arange(int(lengths.sum())) + np.repeat(starts[chosen] - (ends - lengths), lengths)
+        places = np.arange(int(lengths.sum())) + np.repeat(
+            starts[chosen] - (ends - lengths), lengths
+        )
         return Spans(
             starts=np.concatenate([[0], ends]),
             document_ids=self.document_ids[self.instances.span_document[places]],
@@ -267,7 +270,7 @@ def _expected_by_source(
     if drawn.loss is not None:
         return {}
     expected = expected_labels(corpus, drawn.targets)
-    sources = documents.table["source"].take(np.flatnonzero(documents.fates == KEPT))
+    sources = documents.table["source"].take(documents.kept)
     encoded = sources.combine_chunks().dictionary_encode()
     codes = encoded.indices.to_numpy()
     return {
@@ -289,8 +292,8 @@ def _write_documents(documents: BucketDocuments, drawn: Drawn, task: ReduceTask)
         "source": table["source"],
         "external_id": table["external_id"],
         "num_characters": table["num_characters"],
-        "num_sentences": pa.array(documents.num_sentences),
-        "num_tokens": pa.array(documents.num_tokens),
+        "num_sentences": pa.array(documents.numbers("num_sentences")),
+        "num_tokens": pa.array(documents.numbers("num_tokens")),
         "num_unknown": table["num_unknown"],
         "targets": pa.ListArray.from_arrays(
             pa.array(ends, pa.int32()), pa.array(targets, pa.uint16())

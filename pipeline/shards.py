@@ -110,8 +110,8 @@ class DocumentsFile:
 def _check_name(path: str, suffixes: tuple[str, ...]) -> None:
     if not is_plain_name(path) or not path.endswith(suffixes):
         raise DatasetError(
-            f"the manifest names the file {path!r}; only {' and '.join(suffixes)} files directly in "
-            "the dataset's folder are read. Get the manifest again from where it came."
+            f"the manifest names the file {path!r}; only {' and '.join(suffixes)} files directly "
+            "in the dataset's folder are read. Get the manifest again from where it came."
         )
 
 
@@ -287,6 +287,14 @@ class ShardReader:
                 if self._file.num_record_batches != shard.num_batches:
                     raise _damaged(self.path, "it holds another number of record batches")
 
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns, as the file itself states them."""
+        if not self.shard.is_tar:
+            return self._file.schema
+        with _reading(self.path):
+            return pa.ipc.open_stream(self._bytes.slice(*self.shard.members[0])).schema
+
     def batch(self, index: int) -> pa.RecordBatch:
         """Return one record batch, checked to be safe to use whatever the file holds."""
         with _reading(self.path):
@@ -315,6 +323,22 @@ def read_shard(folder: Path, shard: Shard) -> Iterator[pa.RecordBatch]:
         DatasetError: The file is absent or damaged; the text names it.
     """
     yield from ShardReader(folder, shard)
+
+
+def open_arrow(path: Path, num_bytes: int) -> Iterator[pa.RecordBatch]:
+    """Yield the checked record batches of an Arrow file of a known size.
+
+    Raises:
+        DatasetError: The file is absent or damaged; the text names it.
+    """
+    check_size(path, num_bytes)
+    with _reading(path):
+        file = pa.ipc.open_file(pa.memory_map(str(path)).read_buffer())
+    for index in range(file.num_record_batches):
+        with _reading(path):
+            batch = file.get_batch(index)
+            batch.validate(full=True)
+        yield batch
 
 
 def check_size(path: Path, num_bytes: int) -> None:

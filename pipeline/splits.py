@@ -15,7 +15,7 @@ from clozemill.pipeline.draws import (
     stream_key,
     uniform,
 )
-from clozemill.pipeline.jit import njit
+from clozemill.pipeline.jit import kernel
 
 MAX_HASH = 1 << 64
 """One more than the largest split hash."""
@@ -36,9 +36,9 @@ class SplitRule:
         """Return for each document (D,) whether it is a validation document."""
         if self.is_by_input:
             return from_validation_input
-        if self.validation_threshold >= _MAX_HASH:
+        if self.validation_threshold >= MAX_HASH:
             return np.ones(len(ids), np.bool_)
-        return split_hashes(ids, self.split_seed) < np.uint64(self.validation_threshold)
+        return split_hashes(ids, np.uint64(self.split_seed)) < np.uint64(self.validation_threshold)
 
 
 def split_rule(config: BuildConfig, validation_threshold: int) -> SplitRule:
@@ -59,28 +59,28 @@ def num_passes(
     """
     weight_of = dict(config.source_weight)
     weights = np.array([weight_of.get(source, 1.0) for source in sources])
-    drawn = np.floor(config.dupe_factor * weights + pass_uniforms(ids, config.seed))
+    drawn = np.floor(config.dupe_factor * weights + pass_uniforms(ids, np.uint64(config.seed)))
     return drawn.astype(np.int64)
 
 
-@njit
-def split_hashes(ids: NDArray[np.uint64], split_seed: int) -> NDArray[np.uint64]:
+@kernel
+def split_hashes(ids: NDArray[np.uint64], split_seed: np.uint64) -> NDArray[np.uint64]:
     """Return a uniform 64-bit hash of each document (D,), keyed by `--split-seed` alone.
 
     Never by `--seed`: the validation text of one seed is not training text of another.
     """
     hashes = np.empty(len(ids), np.uint64)
     for i in range(len(ids)):
-        identity = identity_key(np.uint64(split_seed), ids[i, 0], ids[i, 1])
+        identity = identity_key(split_seed, ids[i, 0], ids[i, 1])
         hashes[i] = draw(stream_key(identity, 0, DOCUMENT_SPLIT), 0)
     return hashes
 
 
-@njit
-def pass_uniforms(ids: NDArray[np.uint64], seed: int) -> NDArray[np.float64]:
+@kernel
+def pass_uniforms(ids: NDArray[np.uint64], seed: np.uint64) -> NDArray[np.float64]:
     """Return a uniform number in [0, 1) for each document (D,), which settles its fraction."""
     uniforms = np.empty(len(ids))
     for i in range(len(ids)):
-        identity = identity_key(np.uint64(seed), ids[i, 0], ids[i, 1])
+        identity = identity_key(seed, ids[i, 0], ids[i, 1])
         uniforms[i] = uniform(stream_key(identity, 0, DOCUMENT_PASSES), 0)
     return uniforms

@@ -1,18 +1,48 @@
-"""Instances made from a NumPy generator, for tests of what is on disk."""
+"""Small datasets made from a NumPy generator, for tests of what is on disk."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from clozemill.pipeline.columns import InstanceColumns
+from clozemill.pipeline.columns import InstanceColumns, slice_columns
+from clozemill.pipeline.digest import Digest
+from clozemill.pipeline.files import folder_checksums
 from clozemill.pipeline.identity import Spans, instance_ids
 from clozemill.pipeline.instances import MaskBatch, TokenBatch
+from clozemill.pipeline.manifest import (
+    Fingerprints,
+    Manifest,
+    SplitEntry,
+    TokenizerEntry,
+    write_manifest,
+)
+from clozemill.pipeline.schema import (
+    document_schema,
+    instance_batch,
+    instance_schema,
+    token_dtype,
+)
+from clozemill.pipeline.shards import SUFFIX_OF_FORMAT, Shard, write_documents, write_shard
 
-CLS, SEP, MASK = 101, 102, 103
-SOURCES = pa.array(["", "books", "news"])
+PAD, UNK, CLS, SEP, MASK = 0, 100, 101, 102, 103
+SPECIAL_IDS = {"pad": PAD, "unk": UNK, "cls": CLS, "sep": SEP, "mask": MASK}
+SOURCES = pa.array(["", "books", "nouvelles d'été"])
+BATCH_ROWS = 16
 
 
-def starts_of(lengths: np.ndarray) -> np.ndarray:
+def starts_of(lengths: Any) -> Any:
     return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+
+
+def document_ids(numbers: Any) -> Any:
+    """Return (n, 16) bytes, one id per number, spread over the whole range."""
+    ids = np.zeros((len(numbers), 2), "<u8")
+    ids[:, 0] = np.asarray(numbers, np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    ids[:, 1] = numbers
+    return ids.view(np.uint8).reshape(-1, 16)
 
 
 def make_columns(
@@ -20,48 +50,45 @@ def make_columns(
     *,
     length: int | None = None,
     max_seq_length: int = 128,
-    num_variants: int = 10,
+    num_variants: int = 3,
     seed: int = 0,
     vocab_size: int = 30_000,
 ) -> InstanceColumns:
-    """Pairs with sound borders, spans and masks; `length` fixes all lengths."""
+    """Return pairs with sound borders, spans and masks; `length` fixes all lengths.
+
+    Every instance has its own document of two sentences. Next pairs use both. Random pairs use
+    the first as A and that of the row after as B; the other sentence is in no instance.
+    """
     rng = np.random.default_rng(seed)
     lengths = (
         np.full(num_rows, length) if length else rng.integers(5, max_seq_length + 1, size=num_rows)
     )
     starts = starts_of(lengths)
-    dtype = np.uint16 if vocab_size <= 65_536 else np.uint32
-    ids = rng.integers(1000, vocab_size, size=starts[-1]).astype(dtype)
+    ids = rng.integers(1000, vocab_size, size=starts[-1]).astype(token_dtype(vocab_size))
     borders = rng.integers(3, lengths - 1)
     ids[starts[:-1]], ids[starts[1:] - 1], ids[starts[:-1] + borders - 1] = CLS, SEP, SEP
     label = rng.integers(0, 2, size=num_rows).astype(np.int8)
-    first = np.repeat(np.arange(num_rows), 2)
-    first[1::2] = np.where(label == 1, num_rows + np.arange(num_rows), first[1::2])
-    documents = np.zeros((2 * num_rows, 16), np.uint8)
-    documents[:, :8] = first.astype("<u8").view(np.uint8).reshape(-1, 8)
-    numbers = np.ones((4, 2 * num_rows), np.int64)
-    numbers[0] = np.tile([0, 1], num_rows)
-    numbers[2:] = 0
-    spans = Spans(np.arange(num_rows + 1, dtype=np.int64) * 2, documents, *numbers)
+    sources = rng.integers(0, len(SOURCES), size=num_rows)
+    own = np.arange(num_rows)
+    numbers = np.stack([own, np.where(label == 1, (own + 1) % num_rows, own)], axis=1).reshape(-1)
+    one, zero = np.ones(2 * num_rows, np.int64), np.zeros(2 * num_rows, np.int64)
+    first = np.stack([np.zeros(num_rows, np.int64), 1 - label], axis=1).reshape(-1)
+    spans = Spans(
+        np.arange(num_rows + 1) * 2, document_ids(numbers + (seed << 32)), first, one, zero, zero
+    )
     return InstanceColumns(
-        instance_ids=instance_ids(bytes(16), np.full(num_rows, seed), spans),
+        instance_ids=instance_ids(bytes(16), np.zeros(num_rows, np.int64), spans),
         tokens=TokenBatch(ids, starts, borders),
         masks=make_masks(rng, ids, starts, borders, num_variants) if num_variants else None,
         num_variants=num_variants,
         next_sentence_label=label,
         num_chunk_sentences=np.where(label == 1, 1, 2),
         spans=spans,
-        sources=rng.integers(0, len(SOURCES), size=num_rows),
+        sources=sources,
     )
 
 
-def make_masks(
-    rng: np.random.Generator,
-    ids: np.ndarray,
-    starts: np.ndarray,
-    borders: np.ndarray,
-    num_variants: int,
-) -> MaskBatch:
+def make_masks(rng: Any, ids: Any, starts: Any, borders: Any, num_variants: int) -> MaskBatch:
     positions, counts = [], []
     for begin, end, border in zip(starts[:-1], starts[1:], borders, strict=True):
         length = int(end - begin)
@@ -72,6 +99,133 @@ def make_masks(
             counts.append(count)
     flat = np.concatenate(positions)
     small = np.uint8 if flat.max(initial=0) < 256 else np.uint16
-    return MaskBatch(
-        flat.astype(small), np.full(len(flat), MASK, ids.dtype), starts_of(np.array(counts))
+    shown = np.full(len(flat), MASK, ids.dtype)
+    return MaskBatch(flat.astype(small), shown, starts_of(counts))
+
+
+def schema_for(max_seq_length: int = 128, vocab_size: int = 30_000) -> pa.Schema:
+    return instance_schema(
+        token_dtype=token_dtype(vocab_size),
+        max_seq_length=max_seq_length,
+        num_sources=len(SOURCES),
     )
+
+
+def make_batches(
+    columns: InstanceColumns, rows: int = BATCH_ROWS, schema: pa.Schema | None = None
+) -> list[pa.RecordBatch]:
+    schema = schema or schema_for()
+    total = len(columns.instance_ids)
+    return [
+        instance_batch(slice_columns(columns, begin, min(total, begin + rows)), schema, SOURCES)
+        for begin in range(0, total, rows)
+    ]
+
+
+def digest_of(batches: list[pa.RecordBatch]) -> Digest:
+    digest = Digest()
+    for batch in batches:
+        digest.add(batch)
+    return digest
+
+
+def make_dataset(
+    folder: Path,
+    *,
+    format: str = "arrow",
+    compression: str = "none",
+    num_rows: dict[str, int] | None = None,
+    batches_per_shard: int = 3,
+    edit: Callable[[str, InstanceColumns], InstanceColumns] = lambda split, columns: columns,
+) -> Manifest:
+    """Write a dataset of pairs; `edit` may spoil the columns of a split before they are written."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer = folder / "tokenizer"
+    tokenizer.mkdir()
+    (tokenizer / "vocab.txt").write_text("".join(f"token{i}\n" for i in range(30_000)))
+    shards: list[Shard] = []
+    splits: dict[str, SplitEntry] = {}
+    documents = []
+    key = 0
+    for seed, (split, rows) in enumerate((num_rows or {"train": 100, "validation": 20}).items()):
+        columns = edit(split, make_columns(rows, seed=seed))
+        batches = make_batches(columns)
+        for begin in range(0, len(batches), batches_per_shard):
+            name = f"{split}-{begin // batches_per_shard:06d}{SUFFIX_OF_FORMAT[format]}"
+            part = batches[begin : begin + batches_per_shard]
+            shards.append(
+                write_shard(
+                    folder / name,
+                    part,
+                    schema=schema_for(),
+                    split=split,
+                    compression=compression,
+                    first_key=key,
+                )
+            )
+            key += len(part)
+        digest = digest_of(batches)
+        splits[split] = SplitEntry(
+            num_instances=rows,
+            num_tokens=int(columns.tokens.starts[-1]),
+            num_variants=columns.num_variants,
+            instances_digest=digest.instances.hexdigest(),
+            dataset_digest=digest.dataset.hexdigest(),
+        )
+        documents.append(document_batch(split, seed, rows))
+    files = (write_documents(folder / "documents-000000.arrow", documents),)
+    manifest = Manifest(
+        package_version="0.1.0",
+        configuration={
+            "compression": compression,
+            "format": format,
+            "mask_count": "rounded",
+            "mask_token_prob": 0.8,
+            "mask_unit": "token",
+            "mask_variants": 3,
+            "masked_lm_prob": 0.15,
+            "max_predictions_per_seq": None,
+            "max_seq_length": 128,
+            "random_token_prob": 0.1,
+            "random_tokens": "ordinary",
+            "recipe": "bert",
+            "seed": 0,
+            "shard_size": BATCH_ROWS * batches_per_shard,
+        },
+        fingerprints=Fingerprints(instances="0" * 32, dataset="1" * 32, layout="2" * 32),
+        tokenizer=TokenizerEntry(
+            hash="3" * 32,
+            vocab_size=30_000,
+            special_ids=SPECIAL_IDS,
+            files=folder_checksums(tokenizer),
+        ),
+        generator_version=1,
+        libraries={"sentencex": "1.0.32", "tokenizers": "0.23.3"},
+        sources=tuple(SOURCES.to_pylist()),
+        splits=splits,
+        shards=tuple(shards),
+        documents=files,
+        ledger={"documents": {"read": sum(s.num_instances for s in splits.values())}},
+        label_expectations={},
+    )
+    write_manifest(folder, manifest)
+    return manifest
+
+
+def document_batch(split: str, seed: int, rows: int) -> pa.RecordBatch:
+    ids = document_ids(np.arange(rows) + (seed << 32))
+    table = {
+        "document_id": [bytes(row) for row in ids],
+        "split": [split] * rows,
+        "source": ["books"] * rows,
+        "external_id": [f"doc-{number}" for number in range(rows)],
+        "num_characters": [100] * rows,
+        "num_sentences": [2] * rows,
+        "num_tokens": [300] * rows,
+        "num_unknown": [0] * rows,
+        "targets": [[125]] * rows,
+        "num_passes": [1] * rows,
+        "num_duplicates": [0] * rows,
+        "fate": ["kept"] * rows,
+    }
+    return pa.RecordBatch.from_pydict(table, schema=document_schema())

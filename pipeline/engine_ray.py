@@ -1,0 +1,87 @@
+"""The same tasks on a running Ray cluster whose nodes see one file system.
+
+Ray retries a task whose node or process was lost, and a task that is done twice writes the same
+bytes, so losing a node costs time and nothing else.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from clozemill.pipeline.engine import SINGLE_THREADED, Result, Task
+from clozemill.pipeline.errors import ClozemillError, ConfigError
+
+_MOST_RETRIES = 8
+"""How often a task may lose its worker before the build stops."""
+
+
+class RayEngine:
+    """Runs tasks as Ray tasks of one core each."""
+
+    def __init__(self, address: str | None, *, workers: int | None) -> None:
+        """Take the cluster's address (by default the one Ray finds) and the most tasks at once."""
+        try:
+            import ray
+        except ImportError as error:
+            raise ConfigError(
+                "engine is 'ray', but Ray is not installed; pip install 'clozemill[ray]'."
+            ) from error
+        self._ray: Any = ray
+        self._address = address or os.environ.get("RAY_ADDRESS") or "auto"
+        self._workers = workers
+
+    def run(
+        self, function: Callable[[Task], Result], tasks: Sequence[Task]
+    ) -> Iterator[Result]:
+        """Yield the results as they come.
+
+        Raises:
+            ConfigError: There is no cluster at the address.
+            ClozemillError: A task lost its worker too often.
+        """
+        self._connect()
+        remote = self._ray.remote(num_cpus=1, max_retries=_MOST_RETRIES)(function)
+        waiting = list(reversed(tasks))
+        running: list[Any] = []
+        try:
+            while waiting or running:
+                while waiting and len(running) < self._most_at_once():
+                    running.append(remote.remote(waiting.pop()))
+                done, running = self._ray.wait(running, num_returns=1)
+                yield from self._results(done)
+        finally:
+            for reference in running:
+                self._ray.cancel(reference, force=True)
+
+    def _connect(self) -> None:
+        if self._ray.is_initialized():
+            return
+        try:
+            self._ray.init(
+                address=self._address,
+                log_to_driver=False,
+                logging_level="warning",
+                runtime_env={"env_vars": SINGLE_THREADED},
+            )
+        except ConnectionError as error:
+            raise ConfigError(
+                f"no Ray cluster at {self._address!r}; start one with `ray start --head`, or give "
+                "--ray-address."
+            ) from error
+
+    def _most_at_once(self) -> int:
+        cores = int(self._ray.cluster_resources().get("CPU", 1))
+        # Twice the cores keeps every node busy while this process waits.
+        return self._workers or 2 * cores
+
+    def _results(self, done: Sequence[Any]) -> list[Any]:
+        try:
+            results: list[Any] = self._ray.get(list(done))
+        except self._ray.exceptions.RayTaskError as error:
+            raise error.cause from None
+        except self._ray.exceptions.RayError as error:
+            raise ClozemillError(
+                f"a Ray task was lost {_MOST_RETRIES} times ({type(error).__name__}); see the "
+                "cluster's logs, then run the same command again to resume."
+            ) from error
+        return results

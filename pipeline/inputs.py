@@ -1,0 +1,332 @@
+"""What the user names becomes a list of files, and of splits that can be read apart."""
+
+import hashlib
+import math
+import os
+import posixpath
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+from fsspec.implementations.local import LocalFileSystem
+
+from clozemill.pipeline.errors import InputError
+from clozemill.pipeline.read_bytes import BLOCK_BYTES, open_arrow, open_binary, reading
+from clozemill.pipeline.read_hub import HUB_PREFIX, load_hub_dataset
+
+DEFAULT_SPLIT_BYTES = 32 << 20
+STANDARD_INPUT = "-"
+
+Format = Literal["txt", "jsonl", "parquet", "arrow", "hf"]
+Compression = Literal["gzip", "zstd"]
+
+_FORMATS: dict[str, Format] = {
+    ".txt": "txt",
+    ".jsonl": "jsonl",
+    ".parquet": "parquet",
+    ".arrow": "arrow",
+}
+_COMPRESSIONS: dict[str, Compression] = {".gz": "gzip", ".zst": "zstd"}
+_TEXT_FORMATS = ("txt", "jsonl")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputFile:
+    """A file that will be read, for the build's inventory."""
+
+    path: str
+    """Absolute path, URL, `hf:` name, or `-` for standard input."""
+
+    num_bytes: int
+    """Its size as it is stored."""
+
+    version: str
+    """Changes when the content does: modification time in ns, entity tag, or a content hash."""
+
+    format: Format
+    """What it holds."""
+
+    compression: Compression | None
+    """How it is compressed as a whole."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputSplit:
+    """A part of a file that is read by itself: the unit of the build's first stage."""
+
+    path: str
+    """Absolute path, URL or `hf:` name: what is opened."""
+
+    format: Format
+    """What the file holds."""
+
+    compression: Compression | None
+    """How the file is compressed as a whole; such a file is one split."""
+
+    start: int
+    """First byte (txt, jsonl), row group (parquet), record batch (arrow) or row (hf)."""
+
+    stop: int | None
+    """The first one after the split; nothing for the file's end."""
+
+    num_bytes: int
+    """About how many stored bytes it spans, for progress."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """All that a list of inputs names."""
+
+    files: tuple[InputFile, ...]
+    """Every file once, in the order named; those of a folder or pattern sorted by path."""
+
+    splits: tuple[InputSplit, ...]
+    """Their splits, in the same order."""
+
+    ignored: tuple[str, ...]
+    """Files of folders and patterns whose ending tells no format."""
+
+
+def list_inputs(
+    inputs: Sequence[str],
+    *,
+    input_format: str | None,
+    layout: str,
+    spool_dir: Path,
+    split_bytes: int = DEFAULT_SPLIT_BYTES,
+) -> Listing:
+    """Return the files and splits that inputs name.
+
+    A file that is named twice (say, by itself and by its folder) is read once. Symbolic links
+    are names of their own. Without `input_format`, files with unknown endings are an error where
+    they are named, and ignored where a folder or pattern brings them in; with it they are read
+    in that format, but for hidden ones of a folder. Known endings keep theirs.
+
+    Args:
+        inputs: Files, folders, patterns, fsspec URLs, `hf:` names, or `-`.
+        input_format: Format of standard input (default txt) and of files with other endings.
+        layout: What a document is in text files; `prose` files are not split.
+        spool_dir: Where standard input is kept, so that it can be split and read again.
+        split_bytes: About how large a split is.
+
+    Raises:
+        InputError: An input names nothing that can be read.
+    """
+    files: dict[str, InputFile] = {}
+    splits: list[InputSplit] = []
+    ignored: dict[str, None] = {}
+    for name in inputs:
+        for file, place in _files_of(name, input_format, spool_dir, ignored):
+            if file.path not in files:
+                files[file.path] = file
+                splits.extend(_splits_of(file, place, layout, split_bytes))
+    return Listing(files=tuple(files.values()), splits=tuple(splits), ignored=tuple(ignored))
+
+
+def format_of(path: str, input_format: str | None) -> tuple[Format, Compression | None] | None:
+    """Return the format and compression that a file's ending tells, or else `input_format`.
+
+    >>> format_of("a/b.jsonl.gz", None), format_of("notes.md", None)
+    (('jsonl', 'gzip'), None)
+    """
+    stem, ending = os.path.splitext(path.lower())
+    compression = _COMPRESSIONS.get(ending)
+    if compression is not None:
+        ending = os.path.splitext(stem)[1]
+    file_format = _FORMATS.get(ending, cast("Format | None", input_format))
+    if file_format is None or (compression and file_format not in _TEXT_FORMATS):
+        return None
+    return file_format, compression
+
+
+def _files_of(
+    name: str, input_format: str | None, spool_dir: Path, ignored: dict[str, None]
+) -> Iterator[tuple[InputFile, str]]:
+    """Yield each file that a name stands for, and where to open it."""
+    if name == STANDARD_INPUT:
+        yield _spool(input_format or "txt", spool_dir)
+    elif name.startswith(HUB_PREFIX):
+        yield _hub_file(name), name
+    else:
+        with reading(name):
+            files, others = _stored_files(name, input_format)
+        ignored.update(dict.fromkeys(others))
+        for file in files:
+            yield file, file.path
+
+
+def _stored_files(name: str, input_format: str | None) -> tuple[list[InputFile], list[str]]:
+    """Return the files that a path, folder or pattern stands for, and those ignored."""
+    fs, root = fsspec.core.url_to_fs(name)
+    fs.invalidate_cache()
+    if fs.isfile(root):
+        return [_named_file(fs, root, name, input_format)], []
+    found = _find(fs, root, name)
+    files, others = [], []
+    for path, info in sorted(found.items()):
+        is_hidden = posixpath.basename(path).startswith(".")
+        kind = format_of(path, None if is_hidden else input_format)
+        if kind is None:
+            others.append(_display(fs, path))
+        else:
+            files.append(_input_file(fs, path, info, kind))
+    if not files:
+        raise InputError(
+            f"{name} has no .txt, .jsonl, .parquet or .arrow file but others, such as "
+            f"{others[0]}; name their format with --input-format."
+        )
+    return files, others
+
+
+def _find(fs: Any, root: str, name: str) -> dict[str, Any]:
+    """Return path and information of every file below a folder or matching a pattern."""
+    if fs.isdir(root):
+        found = _files_below(fs, root)
+        if not found:
+            raise InputError(f"the folder {name} holds no files; name another.")
+        return found
+    if fs.exists(root):
+        raise InputError(f"{name} is neither file nor folder; pipe it in and name - as the input.")
+    if not any(character in root for character in "*?["):
+        raise InputError(f"{name} does not exist; check the path.")
+    found = {}
+    for path, info in fs.glob(root, detail=True).items():
+        found |= _files_below(fs, path) if info["type"] == "directory" else {path: info}
+    if not found:
+        raise InputError(f"no file matches the pattern {name}; check it, and quote it.")
+    return found
+
+
+def _files_below(fs: Any, folder: str) -> dict[str, Any]:
+    found = fs.find(folder, detail=True).items()
+    return {path: info for path, info in found if info["type"] == "file"}
+
+
+def _named_file(fs: Any, path: str, name: str, input_format: str | None) -> InputFile:
+    kind = format_of(path, input_format)
+    if kind is None:
+        raise InputError(
+            f"the ending of {name} tells no format (.txt, .jsonl, each also .gz or .zst; "
+            ".parquet, .arrow); name it with --input-format."
+        )
+    return _input_file(fs, path, fs.info(path), kind)
+
+
+def _input_file(
+    fs: Any, path: str, info: dict[str, Any], kind: tuple[Format, Compression | None]
+) -> InputFile:
+    return InputFile(
+        path=_display(fs, path),
+        num_bytes=info.get("size") or 0,
+        version=_version(fs, path, info),
+        format=kind[0],
+        compression=kind[1],
+    )
+
+
+def _display(fs: Any, path: str) -> str:
+    """Return the one name of a file: its absolute path without `..`, or its URL."""
+    if isinstance(fs, LocalFileSystem):
+        return os.path.normpath(path)
+    return str(fs.unstrip_protocol(path))
+
+
+def _version(fs: Any, path: str, info: dict[str, Any]) -> str:
+    if isinstance(fs, LocalFileSystem):
+        return str(os.stat(path).st_mtime_ns)
+    names = ("ETag", "etag", "LastModified", "last_modified", "updated", "mtime", "created")
+    return next((str(info[name]).strip('"') for name in names if info.get(name)), "")
+
+
+def _spool(file_format: str, spool_dir: Path) -> tuple[InputFile, str]:
+    """Keep standard input in a file that is named by its content's hash."""
+    spool_dir.mkdir(parents=True, exist_ok=True)
+    aside = spool_dir / f"stdin-{os.getpid()}.tmp"
+    digest = hashlib.blake2b(digest_size=16)
+    with reading("standard input"), open(aside, "wb") as stream:
+        while block := sys.stdin.buffer.read(BLOCK_BYTES):
+            digest.update(block)
+            stream.write(block)
+    place = spool_dir.resolve() / f"stdin-{digest.hexdigest()}.{file_format}"
+    os.replace(aside, place)
+    file = InputFile(
+        path=STANDARD_INPUT,
+        num_bytes=place.stat().st_size,
+        version=digest.hexdigest(),
+        format=cast(Format, file_format),
+        compression=None,
+    )
+    return file, str(place)
+
+
+def _hub_file(name: str) -> InputFile:
+    dataset = load_hub_dataset(name)
+    return InputFile(
+        path=name,
+        num_bytes=dataset.data.nbytes,
+        version=str(dataset._fingerprint),
+        format="hf",
+        compression=None,
+    )
+
+
+def _splits_of(file: InputFile, place: str, layout: str, split_bytes: int) -> Iterator[InputSplit]:
+    """Yield the splits of a file, of about equal size."""
+    bounds = [0]
+    is_whole = file.compression is not None or (file.format == "txt" and layout == "prose")
+    if file.num_bytes > split_bytes and not is_whole:
+        bounds = _bounds(file, place, math.ceil(file.num_bytes / split_bytes))
+    share = file.num_bytes // len(bounds)
+    for start, stop in zip(bounds, [*bounds[1:], None], strict=True):
+        yield InputSplit(
+            path=place,
+            format=file.format,
+            compression=file.compression,
+            start=start,
+            stop=stop,
+            num_bytes=share,
+        )
+
+
+def _bounds(file: InputFile, place: str, num_splits: int) -> list[int]:
+    """Return where each of at most so many splits starts."""
+    if file.format in _TEXT_FORMATS:
+        return _even_bounds(file.num_bytes, num_splits)
+    if file.format == "hf":
+        return _even_bounds(len(load_hub_dataset(place)), num_splits)
+    with reading(place):
+        return (
+            _group_bounds(place, num_splits)
+            if file.format == "parquet"
+            else _batch_bounds(place, num_splits)
+        )
+
+
+def _even_bounds(size: int, num_splits: int) -> list[int]:
+    return sorted({size * i // num_splits for i in range(num_splits)}) or [0]
+
+
+def _group_bounds(place: str, num_splits: int) -> list[int]:
+    """Return the row groups that start a split, which get about equal bytes."""
+    with open_binary(place) as handle:
+        metadata = pq.read_metadata(handle)
+    sizes = [metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups)]
+    room, bounds, filled = sum(sizes) / num_splits, [0], 0
+    for group, size in enumerate(sizes):
+        if filled >= room:
+            bounds.append(group)
+            filled = 0
+        filled += size
+    return bounds
+
+
+def _batch_bounds(place: str, num_splits: int) -> list[int]:
+    with open_arrow(place) as (source, is_file):
+        if not is_file:
+            return [0]
+        return _even_bounds(pa.ipc.open_file(source).num_record_batches, num_splits)

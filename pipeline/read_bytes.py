@@ -1,0 +1,258 @@
+"""Bytes of input files: opened anywhere, decompressed, cut into lines and byte ranges.
+
+A line ends at LF, CRLF or a lone CR, and nowhere else. A byte range owns the lines that start in
+it, so neighbouring ranges share out a file without talking to each other.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, BinaryIO
+
+import fsspec
+import pyarrow as pa
+
+from clozemill.pipeline.errors import ClozemillError, InputError
+
+BLOCK_BYTES = 1 << 20
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_HEAD_BYTES = 4_096
+_IPC_FILE_MAGIC = b"ARROW1"
+_WIDE_MARKS = (
+    (b"\xff\xfe\x00\x00", "UTF-32LE"),
+    (b"\x00\x00\xfe\xff", "UTF-32BE"),
+    (b"\xff\xfe", "UTF-16LE"),
+    (b"\xfe\xff", "UTF-16BE"),
+)
+_NUL_PATTERNS: dict[tuple[bool, ...], str] = {
+    (False, True, False, True): "UTF-16LE",
+    (True, False, True, False): "UTF-16BE",
+    (False, True, True, True): "UTF-32LE",
+    (True, True, True, False): "UTF-32BE",
+}
+_WHITE_SPACE = b"|".join(chr(c).encode() for c in range(0x3001) if chr(c).isspace())
+_BLANK_LINE = re.compile(b"(?:" + _WHITE_SPACE + rb")*+\Z")
+
+
+class WideEncodingError(InputError):
+    """A whole file is in UTF-16 or UTF-32."""
+
+
+@contextmanager
+def reading(path: str) -> Iterator[None]:
+    """Turn whatever goes wrong while reading into one `InputError` that names the file.
+
+    `Exception`, because every remote file system brings error classes of its own.
+    """
+    try:
+        yield
+    except ClozemillError:
+        raise
+    except ImportError as error:
+        raise InputError(
+            f"cannot read {path}: {one_line(error)}; "
+            "for s3:// install the extra with pip install 'clozemill[s3]'."
+        ) from error
+    except Exception as error:
+        raise InputError(f"cannot read {path}: {one_line(error)}.") from error
+
+
+def one_line(error: BaseException) -> str:
+    """Return an error's text on one line, without its last full stop."""
+    reason = error.strerror if isinstance(error, OSError) else None
+    text = " ".join((reason or str(error) or type(error).__name__).split())
+    return text.rstrip(".")
+
+
+def open_binary(path: str) -> BinaryIO:
+    """Open a path or URL for reading bytes; the file can be seeked."""
+    handle: Any = fsspec.open(path, "rb").open()
+    return handle  # type: ignore[no-any-return]
+
+
+@contextmanager
+def open_arrow(path: str) -> Iterator[tuple[Any, bool]]:
+    """Open an Arrow file; gives it, and whether it is an IPC file and no IPC stream.
+
+    A local one is mapped into memory, so that skipping batches costs nothing.
+    """
+    with ExitStack() as stack:
+        if "://" in path:
+            source = pa.PythonFile(stack.enter_context(open_binary(path)), mode="r")
+        else:
+            source = stack.enter_context(pa.memory_map(path))
+        is_file = source.read(len(_IPC_FILE_MAGIC)) == _IPC_FILE_MAGIC
+        source.seek(0)
+        yield source, is_file
+
+
+@contextmanager
+def _open_stream(path: str, compression: str | None) -> Iterator[Any]:
+    with reading(path), open_binary(path) as handle:
+        if compression is None:
+            yield handle
+        else:
+            source = pa.PythonFile(handle, mode="r")
+            with pa.CompressedInputStream(source, compression) as stream:
+                yield stream
+
+
+def read_head(path: str, compression: str | None) -> bytes:
+    """Return the first (decompressed) bytes of a file."""
+    with _open_stream(path, compression) as stream:
+        return bytes(stream.read(_HEAD_BYTES))
+
+
+def read_blocks(path: str, compression: str | None, *, start: int = 0) -> Iterator[bytes]:
+    """Yield the (decompressed) bytes of a file from `start` on, a block at a time."""
+    with _open_stream(path, compression) as stream:
+        if compression is None:
+            stream.seek(start)
+        else:
+            while start > 0 and (num_skipped := len(stream.read(min(start, BLOCK_BYTES)))):
+                start -= num_skipped
+        yield from iter(lambda: stream.read(BLOCK_BYTES), b"")
+
+
+def read_text_blocks(path: str, compression: str | None, *, start: int = 0) -> Iterator[bytes]:
+    """Yield what `read_blocks` does, of a file that may be UTF-8.
+
+    Raises:
+        WideEncodingError: The file begins in UTF-16 or UTF-32, whose parts could pass for UTF-8.
+    """
+    blocks = read_blocks(path, compression, start=start)
+    first = next(blocks, b"")
+    head = first[:_HEAD_BYTES] if start == 0 else read_head(path, compression)
+    if name := wide_encoding(head):
+        raise WideEncodingError(
+            f"{path} is {name}, not UTF-8; convert it with iconv -f {name} -t UTF-8."
+        )
+    return _chain(first, blocks)
+
+
+def wide_encoding(head: bytes) -> str | None:
+    """Return the name of the UTF-16 or UTF-32 form that a file's first bytes are in, if any.
+
+    It is told by its byte order mark, or by NULs at every second or at three of four places.
+
+    >>> wide_encoding("tea".encode("utf-16-be")), wide_encoding(b"tea")
+    ('UTF-16BE', None)
+    """
+    for mark, name in _WIDE_MARKS:
+        if head.startswith(mark):
+            return name
+    if len(head) < 4:
+        return None
+    shares = [head[i::4].count(0) / len(head[i::4]) for i in range(4)]
+    if any(0.1 < share < 0.5 for share in shares):
+        return None
+    return _NUL_PATTERNS.get(tuple(share >= 0.5 for share in shares))
+
+
+def leading_mark(path: str, compression: str | None) -> bytes:
+    """Return the UTF-8 byte order mark at a file's start, or nothing."""
+    head = read_head(path, compression)
+    return BYTE_ORDER_MARK if head.startswith(BYTE_ORDER_MARK) else b""
+
+
+def whole_lines(blocks: Iterable[bytes]) -> Iterator[bytes]:
+    r"""Join and cut blocks so that each piece is made of whole lines.
+
+    A CR at the end of a block waits for the next one, which may begin with its LF.
+
+    >>> list(whole_lines([b"a", b"b\r", b"\nc\nd", b"e"]))
+    [b'ab\r\nc\n', b'de']
+    """
+    pending: list[bytes] = []
+    for block in blocks:
+        cut = max(block.rfind(b"\n"), block.rfind(b"\r", 0, len(block) - 1)) + 1
+        if cut:
+            pending.append(block[:cut])
+            yield b"".join(pending)
+            pending = []
+        pending.append(block[cut:])
+    if tail := b"".join(pending):
+        yield tail
+
+
+def lines_from(
+    path: str, compression: str | None, *, start: int = 0, stop: int | None = None
+) -> Iterator[tuple[int, bytes]]:
+    """Yield (byte offset, line with its ending) for every line from the first in the range on.
+
+    The first is the first line that starts at or after `start`. The reading does not end at
+    `stop`, since a document may: the caller ends it. A byte order mark at the file's start is
+    left out of its line. `stop` only saves reading on where no line starts before it.
+    """
+    offset = max(start - 1, 0)
+    blocks = read_text_blocks(path, compression, start=offset)
+    if start > 0:
+        offset, blocks = _skip_line(offset, blocks, stop)
+    for piece in whole_lines(blocks):
+        for line in piece.splitlines(keepends=True):
+            if offset == 0:
+                yield 0, line.removeprefix(BYTE_ORDER_MARK)
+            else:
+                yield offset, line
+            offset += len(line)
+
+
+def _skip_line(
+    offset: int, blocks: Iterator[bytes], stop: int | None
+) -> tuple[int, Iterator[bytes]]:
+    """Leave out the line that lies at `offset`, without holding it in memory.
+
+    Read from one byte before a range, it is the line that the range before owns; if that byte
+    is itself a line's last one, only that byte (and the LF after a CR) goes.
+    """
+    is_after_return = False
+    for block in blocks:
+        if is_after_return:
+            rest = block.removeprefix(b"\n")
+            return offset + len(block) - len(rest), _chain(rest, blocks)
+        first = block.splitlines(keepends=True)[0] if _has_line_end(block) else block
+        offset += len(first)
+        if first is not block and len(first) < len(block):
+            return offset, _chain(block[len(first) :], blocks)
+        if first.endswith(b"\n"):
+            return offset, blocks
+        is_after_return = first.endswith(b"\r")
+        if stop is not None and offset >= stop:
+            break
+    return offset, iter(())
+
+
+def _has_line_end(block: bytes) -> bool:
+    return b"\n" in block or b"\r" in block
+
+
+def _chain(first: bytes, blocks: Iterator[bytes]) -> Iterator[bytes]:
+    if first:
+        yield first
+    yield from blocks
+
+
+def is_blank(line: bytes) -> bool:
+    r"""Whether a line of UTF-8 holds nothing but what Python calls white space.
+
+    >>> is_blank("\u3000\u00a0\t\n".encode()), is_blank(b" x\n")
+    (True, False)
+    """
+    return _BLANK_LINE.match(line) is not None
+
+
+def line_number(path: str, compression: str | None, offset: int) -> int:
+    """Return the number of the line that holds a byte, counted from 1, by reading up to it.
+
+    Called only when there is an error to report, so reading pays nothing for it.
+    """
+    num_ends, ends_in_return = 0, False
+    for block in read_blocks(path, compression):
+        part = block[:offset]
+        offset -= len(part)
+        num_ends += part.count(b"\n") + part.count(b"\r") - part.count(b"\r\n")
+        num_ends -= ends_in_return and part.startswith(b"\n")
+        ends_in_return = part.endswith(b"\r")
+        if offset == 0:
+            break
+    return num_ends + 1

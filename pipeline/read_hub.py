@@ -1,0 +1,80 @@
+"""Data sets of the Hugging Face hub, or of a local folder, by the name `hf:NAME[:CONFIG][:SPLIT]`.
+
+`datasets` is imported where it is used, because it imports pandas.
+"""
+
+import functools
+import os
+from typing import Any
+
+from clozemill.pipeline.errors import InputError
+from clozemill.pipeline.read_bytes import reading
+
+HUB_PREFIX = "hf:"
+
+
+@functools.lru_cache(maxsize=4)
+def load_hub_dataset(name: str) -> Any:
+    """Return the `datasets.Dataset` of an `hf:` name; its rows stay on disk.
+
+    One word after NAME is a configuration if the data set has one of this name, else a split.
+    Without a split, `train` or the only one there is.
+
+    Raises:
+        InputError: There is no such data set, configuration or split.
+    """
+    parts = name.removeprefix(HUB_PREFIX).split(":")
+    if not parts[0] or len(parts) > 3:
+        raise InputError(f"{name} is no data set; write hf:NAME, hf:NAME:CONFIG or hf:NAME::SPLIT.")
+    path, *rest = parts
+    with reading(name):
+        if _is_saved_to_disk(path):
+            if len(rest) == 2 and rest[0]:
+                raise InputError(f"{name} names a configuration, but {path} has none; leave it.")
+            return _choose_split(name, _load_saved(path), rest[-1] if rest else "")
+        config, split = _config_and_split(path, rest)
+        return _choose_split(name, _load(path, config), split)
+
+
+def _is_saved_to_disk(path: str) -> bool:
+    markers = ("dataset_dict.json", "state.json")
+    return any(os.path.exists(os.path.join(path, marker)) for marker in markers)
+
+
+def _load_saved(path: str) -> Any:
+    import datasets
+
+    return datasets.load_from_disk(path)
+
+
+def _load(path: str, config: str) -> Any:
+    import datasets
+
+    return datasets.load_dataset(path, config or None)
+
+
+def _config_and_split(path: str, rest: list[str]) -> tuple[str, str]:
+    if len(rest) == 2:
+        return rest[0], rest[1]
+    if not rest:
+        return "", ""
+    import datasets
+
+    is_config = rest[0] in datasets.get_dataset_config_names(path)
+    return (rest[0], "") if is_config else ("", rest[0])
+
+
+def _choose_split(name: str, loaded: Any, split: str) -> Any:
+    if not isinstance(loaded, dict):
+        if split and split != str(loaded.split or split):
+            raise InputError(f"{name} has no split {split!r}; it is the split {loaded.split}.")
+        return loaded
+    names = sorted(map(str, loaded))
+    split = split or ("train" if "train" in names else names[0] if len(names) == 1 else "")
+    if split not in names:
+        what = f"no split {split!r}" if split else "several splits"
+        raise InputError(
+            f"{name} has {what}; name one of {', '.join(names)} as hf:NAME:CONFIG:SPLIT or "
+            "hf:NAME::SPLIT."
+        )
+    return loaded[split]

@@ -1,0 +1,107 @@
+"""The command line: parses, calls the library, prints. Nothing else in the project prints."""
+
+import contextlib
+import json
+import signal
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+import clozemill
+from clozemill.options import build_options, config_from_flags
+from clozemill.pipeline.errors import ClozemillError
+
+EXIT_FOUND = 1
+"""A check ran and found something."""
+
+EXIT_COULD_NOT_RUN = 2
+"""Usage, configuration or input."""
+
+EXIT_INTERRUPTED = 130
+
+json_option = click.option("--json", "is_json", is_flag=True, help="Print one JSON object.")
+quiet_option = click.option("--quiet", is_flag=True, help="No progress on standard error.")
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(clozemill.__version__, prog_name="clozemill")
+def cli() -> None:
+    """Turn raw text into masked-language-model training data, and know what the model was fed."""
+
+
+def main() -> None:
+    """Run the command line; a user's mistake ends in one line and no traceback."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        code = cli.main(standalone_mode=False)
+    except click.exceptions.Abort:
+        code = _fail("interrupted; the same command resumes.", EXIT_INTERRUPTED)
+    except KeyboardInterrupt:
+        code = _fail("interrupted; the same command resumes.", EXIT_INTERRUPTED)
+    except click.ClickException as error:
+        error.show()
+        code = EXIT_COULD_NOT_RUN
+    except ClozemillError as error:
+        code = _fail(str(error), EXIT_COULD_NOT_RUN)
+    except BrokenPipeError:
+        sys.stderr.close()
+        code = 0
+    sys.exit(code)
+
+
+def _interrupt(signal_number: int, frame: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def _fail(message: str, code: int) -> int:
+    click.echo(f"clozemill: {message}", err=True)
+    return code
+
+
+@cli.command(
+    epilog="Example: clozemill build corpus/*.jsonl.gz --tokenizer vocab/ --out data/ --workers 8"
+)
+@click.argument("inputs", nargs=-1, metavar="INPUT...")
+@build_options
+@click.option("--config", "config_path", metavar="FILE.toml", help="Settings; flags win over it.")
+@click.option("--dry-run", is_flag=True, help="Say what a build would cost, and write nothing.")
+@json_option
+@quiet_option
+@click.pass_context
+def build(
+    context: click.Context,
+    config_path: str | None,
+    dry_run: bool,
+    is_json: bool,
+    quiet: bool,
+    **flags: Any,
+) -> None:
+    """Turn text into a dataset of masked training instances.
+
+    INPUT is a file, folder, glob or URL of .txt, .jsonl, .parquet or .arrow (also .gz and .zst),
+    - for standard input, or hf:NAME[:CONFIG][:SPLIT]. Interrupted or killed, the same command
+    resumes and ends with the same bytes.
+    """
+    from clozemill import tables
+    from clozemill.pipeline.build import build as run_build
+
+    config = config_from_flags(context, config_path, flags)
+    if dry_run:
+        from clozemill.pipeline.estimate import estimate_build
+
+        return _show(tables.estimate_view(estimate_build(config)), is_json)
+    with tables.progress_bar(is_shown=not quiet) as on_progress:
+        report = run_build(config, on_progress=on_progress)
+    for notice in report.notices:
+        click.echo(f"notice: {notice}", err=True)
+    _show(tables.build_view(report, config.out), is_json)
+    return None
+
+
+def _show(table: Any, is_json: bool) -> None:
+    if is_json:
+        click.echo(json.dumps(table.data, sort_keys=True, indent=2))
+    else:
+        click.echo(table.text, nl=False)

@@ -1,0 +1,77 @@
+"""The flags of `clozemill build`, made from the fields of its configuration record."""
+
+import dataclasses
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import click
+
+from clozemill.pipeline.config import BuildConfig, read_config_file
+from clozemill.pipeline.errors import ConfigError
+
+Command = typing.TypeVar("Command", bound=Callable[..., Any])
+
+_HINTS = typing.get_type_hints(BuildConfig)
+_SHORT_FLAGS = {"out": ("--out", "-o")}
+
+
+def build_options(command: Command) -> Command:
+    """Add a flag for every field of `BuildConfig` but the inputs, which are arguments."""
+    for item in reversed(dataclasses.fields(BuildConfig)):
+        if item.name != "inputs":
+            command = _option(item)(command)
+    return command
+
+
+def _option(item: "dataclasses.Field[Any]") -> Callable[[Command], Command]:
+    flags = _SHORT_FLAGS.get(item.name, ("--" + item.name.replace("_", "-"),))
+    hint = _HINTS[item.name]
+    settings: dict[str, Any] = {"default": item.default, "help": item.metadata["help"]}
+    if hint is bool:
+        settings["is_flag"] = True
+    elif item.metadata["choices"]:
+        settings["type"] = click.Choice(item.metadata["choices"])
+    elif item.name == "source_weight":
+        settings.update(multiple=True, metavar="NAME=WEIGHT")
+    elif hint == tuple[str, ...]:
+        settings.update(multiple=True, metavar="INPUT")
+    else:
+        kinds = [kind for kind in (int, float, str) if kind is hint or kind in hint_args(hint)]
+        settings["type"] = kinds[0]
+    settings["show_default"] = item.default not in ("", None, (), False)
+    return click.option(*flags, item.name, **settings)
+
+
+def hint_args(hint: Any) -> tuple[Any, ...]:
+    """Return the members of a union type; none for a plain type."""
+    return typing.get_args(hint)
+
+
+def config_from_flags(
+    context: click.Context, config_path: str | None, flags: Mapping[str, Any]
+) -> BuildConfig:
+    """Return the configuration: defaults, then the file's settings, then flags that were typed.
+
+    Raises:
+        ConfigError: A setting cannot be used.
+    """
+    settings = read_config_file(config_path) if config_path else {}
+    for name, value in flags.items():
+        source = context.get_parameter_source(name)
+        if source == click.core.ParameterSource.COMMANDLINE and value != ():
+            settings[name] = _weights(value) if name == "source_weight" else value
+    return BuildConfig(**settings)
+
+
+def _weights(values: tuple[str, ...]) -> tuple[tuple[str, float], ...]:
+    weights = {}
+    for value in values:
+        name, equals, number = value.rpartition("=")
+        try:
+            weights[name] = float(number)
+        except ValueError:
+            equals = ""
+        if not equals:
+            raise ConfigError(f"source_weight is {value!r}; write it as NAME=2.0.")
+    return tuple(sorted(weights.items()))

@@ -1,0 +1,190 @@
+"""What a person sees of results: progress bars and small tables, each with its JSON twin."""
+
+import contextlib
+import io
+import resource
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from clozemill.pipeline.build import BuildReport
+from clozemill.pipeline.build import Progress as BuildProgress
+from clozemill.pipeline.manifest import Manifest
+
+_SECONDS_BETWEEN_LINES = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """A result in both forms that a command prints."""
+
+    data: dict[str, Any]
+    """For `--json`."""
+
+    text: str
+    """For a person, with its final newline."""
+
+
+@contextlib.contextmanager
+def progress_bar(*, is_shown: bool) -> Iterator[Callable[[BuildProgress], None]]:
+    """Give a callback that shows progress on standard error.
+
+    A bar with rate and time left on a terminal, and a line now and then elsewhere.
+    """
+    if not is_shown:
+        yield lambda progress: None
+    elif sys.stderr.isatty():
+        with Progress(
+            TextColumn("{task.description:<8}"),
+            BarColumn(),
+            TextColumn("{task.percentage:>3.0f} %  {task.fields[rate]:>16}"),
+            TimeRemainingColumn(),
+            console=Console(stderr=True),
+        ) as bar:
+            yield _Bar(bar)
+    else:
+        yield _Lines()
+
+
+class _Bar:
+    def __init__(self, bar: Progress) -> None:
+        self.bar = bar
+        self.stages: dict[str, Any] = {}
+
+    def __call__(self, progress: BuildProgress) -> None:
+        if progress.stage not in self.stages:
+            task = self.bar.add_task(progress.stage, total=progress.total or 1, rate="")
+            self.stages[progress.stage] = (task, time.monotonic())
+        task, started = self.stages[progress.stage]
+        rate = _rate(progress, time.monotonic() - started)
+        self.bar.update(task, completed=progress.done or not progress.total, rate=rate)
+
+
+class _Lines:
+    def __init__(self) -> None:
+        self.stage = ""
+        self.started = self.last = time.monotonic()
+
+    def __call__(self, progress: BuildProgress) -> None:
+        now = time.monotonic()
+        if progress.stage != self.stage:
+            self.stage, self.started, self.last = progress.stage, now, now
+        is_end = progress.done == progress.total and progress.done > 0
+        if is_end or now - self.last >= _SECONDS_BETWEEN_LINES:
+            self.last = now
+            share = 100 * progress.done / max(progress.total, 1)
+            rate = _rate(progress, now - self.started)
+            print(f"{progress.stage} {share:.0f} % {rate}", file=sys.stderr)
+
+
+def _rate(progress: BuildProgress, seconds: float) -> str:
+    unit = "MB/s" if progress.stage == "reading" else "M tokens/s"
+    return f"{progress.done / max(seconds, 1e-9) / 1e6:.1f} {unit}" if progress.done else ""
+
+
+def build_view(report: BuildReport, out: str) -> View:
+    """Return what a build did: documents, instances, labels, masks, sizes, speed."""
+    manifest = report.manifest
+    data = {
+        "out": out,
+        "was_finished": report.was_finished,
+        "instances_digest": {n: s.instances_digest for n, s in manifest.splits.items()},
+        "dataset_digest": {n: s.dataset_digest for n, s in manifest.splits.items()},
+        "ledger": manifest.ledger,
+        "label_expectations": manifest.label_expectations,
+        "num_shards": len(manifest.shards),
+        "num_bytes": sum(shard.num_bytes for shard in manifest.shards),
+        "notices": list(report.notices),
+        "ignored": list(report.ignored),
+        "seconds": report.seconds,
+        "special_tokens_in_text": report.num_special_in_text,
+        "peak_process_bytes": peak_process_bytes(),
+    }
+    if report.was_finished:
+        return View(data=data, text=f"{out} already holds this dataset: nothing to do.\n")
+    tables = [_documents_table(manifest), _instances_table(manifest)]
+    return View(data=data, text=_render(*tables, _last_line(report, out)))
+
+
+def peak_process_bytes() -> int:
+    """Return the largest resident memory of this process and of any finished child."""
+    usage = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return max(item.ru_maxrss for item in usage) * 1024
+
+
+def _documents_table(manifest: Manifest) -> Table:
+    table = _table("documents", ["split", "documents", "tokens", ""], right=(1, 2))
+    documents, tokens = manifest.ledger["documents"], manifest.ledger["document_tokens"]
+    for split, fates in documents.items():
+        for fate, count in fates.items():
+            if count or fate == "kept":
+                size = tokens[split].get(fate)
+                table.add_row(split, f"{count:,}", "" if size is None else f"{size:,}", fate)
+    return table
+
+
+def _instances_table(manifest: Manifest) -> Table:
+    columns = ["split", "instances", "random B", "expected", "mask rate", "bytes each", "shards"]
+    table = _table("instances", columns, right=range(1, 7))
+    for split, entry in manifest.splits.items():
+        counts, masks = manifest.ledger["instances"][split], manifest.ledger["masks"][split]
+        shards = manifest.shards_of(split)
+        size = sum(shard.num_bytes for shard in shards)
+        table.add_row(
+            split,
+            f"{entry.num_instances:,}",
+            _share(counts["random"], counts["random"] + counts["next"]),
+            _expected_share(manifest, split),
+            _share(masks["selected"], masks["maskable"]),
+            f"{size / entry.num_instances:,.0f}",
+            f"{len(shards)}",
+        )
+    return table
+
+
+def _expected_share(manifest: Manifest, split: str) -> str:
+    entries = manifest.label_expectations.get(split, {}).values()
+    random = sum(entry["random"] for entry in entries)
+    return _share(random, random + sum(entry["next"] for entry in entries))
+
+
+def _share(part: float, whole: float) -> str:
+    return f"{part / whole:.1%}" if whole else "-"
+
+
+def _last_line(report: BuildReport, out: str) -> Text:
+    manifest, seconds = report.manifest, sum(report.seconds.values())
+    text_bytes = manifest.ledger["records"][""].get("text_bytes", 0)
+    tokens = manifest.ledger["document_tokens"]
+    known = sum(count for fates in tokens.values() for count in fates.values())
+    unknowns = manifest.ledger["unknown_tokens"]
+    unknown = sum(count for fates in unknowns.values() for count in fates.values())
+    return Text(
+        f"{text_bytes / 1e6:,.1f} MB of text in {seconds:,.1f} s ({text_bytes / 1e6 / seconds:,.1f}"
+        f" MB/s), [UNK] {_share(unknown, known)}, peak {peak_process_bytes() / 1e6:,.0f} MB a "
+        f"process.\n{out} is a dataset; look inside with: clozemill inspect {out}"
+    )
+
+
+def _table(title: str, columns: Sequence[str], *, right: Sequence[int]) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    for place, name in enumerate(columns):
+        table.add_column(name, justify="right" if place in right else "left")
+    return table
+
+
+def _render(*parts: Any) -> str:
+    stream = io.StringIO()
+    console = Console(file=stream, width=100, highlight=False)
+    for part in parts:
+        console.print(part)
+        if isinstance(part, Table):
+            console.print()
+    return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()) + "\n"

@@ -1,0 +1,90 @@
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from clozemill.pipeline.config import BuildConfig, fingerprint, read_config_file
+from clozemill.pipeline.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"masked_lm_prob": 1.5}, "masked_lm_prob is 1.5; it must be between 0.0 and 1.0."),
+        ({"max_seq_length": 4}, "max_seq_length is 4; it must be between 5 and 65535."),
+        ({"seed": True}, "seed is True; it must be a whole number."),
+        (
+            {"recipe": "bart"},
+            "recipe is 'bart'; it must be one of bert, roberta-full, roberta-doc.",
+        ),
+        (
+            {"mask_token_prob": 0.9, "random_token_prob": 0.2},
+            "mask_token_prob 0.9 and random_token_prob 0.2 add up to more than 1; lower one of "
+            "them.",
+        ),
+        (
+            {"source_weight": (("wiki", -1.0),)},
+            "source_weight wiki is -1.0; it must be between 0.0 and 1000.0.",
+        ),
+        ({"workers": 1.5}, "workers is 1.5; it must be a whole number."),
+        ({"seed": "7"}, "seed is '7'; it must be a whole number."),
+        ({"out": 3}, "out is 3; it must be text."),
+        ({"inputs": "corpus"}, "inputs is 'corpus'; it must be a list of texts."),
+    ],
+)
+def test_a_setting_that_cannot_be_used_is_named_with_its_value(
+    settings: dict[str, object], message: str
+) -> None:
+    with pytest.raises(ConfigError) as error:
+        BuildConfig(**settings)  # type: ignore[arg-type]
+    assert str(error.value) == message
+
+
+def test_every_field_has_help_and_a_kind() -> None:
+    fields = dataclasses.fields(BuildConfig)
+    assert fields
+    for item in fields:
+        assert item.metadata["help"].endswith("."), item.name
+        assert item.metadata["kind"] in {"input", "instances", "masks", "layout", "execution"}
+
+
+def test_settings_of_a_kind_leave_the_others_out() -> None:
+    config = BuildConfig(workers=3, format="webdataset")
+    assert config.settings("layout")["format"] == "webdataset"
+    assert "workers" not in config.settings("input", "instances", "masks", "layout")
+
+
+def test_a_fingerprint_changes_with_any_setting() -> None:
+    plain = BuildConfig().settings("instances")
+    assert fingerprint(plain) == fingerprint(dict(reversed(plain.items())))
+    assert fingerprint(plain) != fingerprint(BuildConfig(seed=1).settings("instances"))
+
+
+def test_a_toml_file_gives_settings_spelled_either_way(tmp_path: Path) -> None:
+    path = tmp_path / "c.toml"
+    path.write_text(
+        'max-seq-length = 64\nmask_variants = 4\ninputs = ["a"]\n[source-weight]\nwiki = 2.0\n'
+    )
+    config = BuildConfig(**read_config_file(path))
+    assert (config.max_seq_length, config.mask_variants) == (64, 4)
+    assert config.inputs == ("a",)
+    assert config.source_weight == (("wiki", 2.0),)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("max_seq_len = 3\n", "has the unknown key 'max_seq_len'; see clozemill build --help."),
+        ("= 3\n", "is not TOML"),
+    ],
+)
+def test_a_bad_configuration_file_is_refused(tmp_path: Path, content: str, message: str) -> None:
+    path = tmp_path / "c.toml"
+    path.write_text(content)
+    with pytest.raises(ConfigError, match=message):
+        read_config_file(path)
+
+
+def test_an_absent_configuration_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot read the configuration"):
+        read_config_file(tmp_path / "none.toml")

@@ -1,0 +1,249 @@
+import io
+import pickle
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from clozemill.pipeline.errors import InputError
+from clozemill.pipeline.inputs import Listing, list_inputs
+from clozemill.pipeline.read import ReadOptions, ReadTally, read_document_at, read_documents
+
+
+def listed(*inputs: object, **options: Any) -> Listing:
+    settings = {"input_format": None, "layout": "prose", "spool_dir": Path("unused")} | options
+    return list_inputs([str(name) for name in inputs], **settings)
+
+
+def paths(listing: Listing) -> list[str]:
+    return [file.path for file in listing.files]
+
+
+def texts(listing: Listing) -> list[str]:
+    options = ReadOptions()
+    return [d.text for split in listing.splits for d in read_documents(split, options, ReadTally())]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with files of known and of other endings, and a folder inside."""
+    for name in ("b.txt", "a.jsonl", "v1.2/a.b.txt", "v1.2/a.b.c.TXT.gz", "c.md", ".hidden"):
+        path = tmp_path / "data" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    return tmp_path / "data"
+
+
+def test_a_folder_gives_its_files_in_order_and_names_the_others(folder: Path) -> None:
+    listing = listed(folder)
+    expected = ["a.jsonl", "b.txt", "v1.2/a.b.c.TXT.gz", "v1.2/a.b.txt"]
+    assert paths(listing) == [str(folder / name) for name in expected]
+    assert listing.ignored == (str(folder / ".hidden"), str(folder / "c.md"))
+    kinds = [(file.format, file.compression) for file in listing.files]
+    assert kinds == [("jsonl", None), ("txt", None), ("txt", "gzip"), ("txt", None)]
+    assert pickle.loads(pickle.dumps(listing)) == listing
+
+
+def test_an_input_format_is_for_other_endings(folder: Path) -> None:
+    listing = listed(folder, input_format="txt")
+    assert [file.format for file in listing.files] == ["jsonl", "txt", "txt", "txt", "txt"]
+    assert listing.ignored == (str(folder / ".hidden"),)
+    assert listed(folder / "c.md", input_format="jsonl").files[0].format == "jsonl"
+
+
+def test_patterns_match_files_and_folders(folder: Path) -> None:
+    assert paths(listed(folder / "*.txt")) == [str(folder / "b.txt")]
+    assert len(listed(folder / "**" / "*.txt").files) == 2
+    assert len(listed(folder / "v*").files) == 2
+    odd = folder / "x[1].txt"
+    odd.touch()
+    assert paths(listed(odd)) == [str(odd)]
+
+
+def test_a_file_named_twice_is_read_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder.parent)
+    listing = listed("data/b.txt", folder, "data/../data/*.txt", f"file://{folder}/b.txt")
+    assert paths(listing)[0] == str(folder / "b.txt")
+    assert len(listing.files) == len(set(paths(listing))) == len(listing.splits) == 4
+
+
+def test_the_version_of_a_file_is_its_modification_time(folder: Path) -> None:
+    file = listed(folder / "b.txt").files[0]
+    assert file.version == str((folder / "b.txt").stat().st_mtime_ns)
+
+
+def test_each_input_that_names_nothing_is_one_clear_line(folder: Path) -> None:
+    (folder / "empty").mkdir()
+    others = folder / "others"
+    others.mkdir()
+    (others / "a.md").touch()
+    cases = {
+        folder / "gone.txt": "{} does not exist; check the path.",
+        folder / "*.zip": "no file matches the pattern {}; check it, and quote it.",
+        folder / "empty": "the folder {} holds no files; name another.",
+        others: "{} has no .txt, .jsonl, .parquet or .arrow file but others, such as "
+        f"{others}/a.md; name their format with --input-format.",
+        folder / "c.md": "the ending of {} tells no format (.txt, .jsonl, each also .gz or .zst; "
+        ".parquet, .arrow); name it with --input-format.",
+        Path("/dev/null"): "{} is neither file nor folder; pipe it in and name - as the input.",
+    }
+    for path, message in cases.items():
+        with pytest.raises(InputError) as caught:
+            listed(path)
+        assert str(caught.value) == message.format(path)
+
+
+def test_a_table_compressed_as_a_whole_has_no_known_ending(folder: Path) -> None:
+    (folder / "t.parquet.gz").touch()
+    with pytest.raises(InputError, match="tells no format"):
+        listed(folder / "t.parquet.gz")
+
+
+def test_an_unknown_protocol_is_one_clear_line() -> None:
+    with pytest.raises(InputError, match=r"^cannot read nowhere://a/b\.txt: .*nowhere.*\.$"):
+        listed("nowhere://a/b.txt")
+
+
+def test_large_files_of_lines_are_split_by_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("x" * 100)
+    bounds = [(s.start, s.stop) for s in listed(path, layout="lines", split_bytes=30).splits]
+    assert bounds == [(0, 25), (25, 50), (50, 75), (75, None)]
+    assert len(listed(path, layout="prose", split_bytes=30).splits) == 1
+    assert len(listed(path, layout="lines", split_bytes=100).splits) == 1
+    packed = path.rename(tmp_path / "a.txt.gz")
+    assert len(listed(packed, layout="lines", split_bytes=30).splits) == 1
+
+
+def test_large_tables_are_split_by_groups_of_about_equal_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    values = [f"{i:050d}" for i in range(1000)]
+    pq.write_table(pa.table({"text": values}), path, row_group_size=100, use_dictionary=False)
+    listing = listed(path, split_bytes=path.stat().st_size // 3 + 1)
+    assert [(s.start, s.stop) for s in listing.splits] == [(0, 4), (4, 8), (8, None)]
+    assert texts(listing) == values
+
+
+def test_standard_input_is_kept_so_that_it_can_be_split(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def piped() -> Listing:
+        data = b'{"text": "one"}\n{"text": "two"}\n'
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+        return listed("-", input_format="jsonl", spool_dir=tmp_path / "spool", split_bytes=9)
+
+    listing = piped()
+    assert paths(listing) == ["-"]
+    assert len(listing.splits) == 4
+    assert texts(listing) == ["one", "two"]
+    assert piped() == listing
+    assert [path.suffix for path in (tmp_path / "spool").iterdir()] == [".jsonl"]
+
+
+def test_urls_of_file_systems_are_read() -> None:
+    fs = fsspec.filesystem("memory")
+    fs.pipe({"/mill/b.txt": b"hot", "/mill/a.txt": b"cold", "/mill/c.bin": b""})
+    try:
+        listing = listed("memory://mill")
+        assert texts(listing) == ["cold", "hot"]
+        assert paths(listing) == ["memory:///mill/a.txt", "memory:///mill/b.txt"]
+        assert texts(listed("memory://mill/b*.txt")) == ["hot"]
+    finally:
+        fs.rm("/mill", recursive=True)
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A bucket of a real S3 server on loopback; gives its name."""
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    settings = {
+        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
+        "AWS_ACCESS_KEY_ID": "key",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    fs = fsspec.filesystem("s3")
+    fs.mkdir("mill")
+    yield "mill"
+    fs.clear_instance_cache()
+    server.stop()
+
+
+@pytest.mark.slow
+def test_s3_objects_are_listed_split_and_read(bucket: str, tmp_path: Path) -> None:
+    fs = fsspec.filesystem("s3")
+    expected = [f"document {i}" for i in range(1000)]
+    lines = "".join(f'{{"text": "{text}"}}\n' for text in expected)
+    pq.write_table(pa.table({"text": ["in a table"]}), tmp_path / "t.parquet")
+    table = pa.table({"text": ["in arrow"]})
+    with pa.ipc.new_file(tmp_path / "t.arrow", table.schema) as writer:
+        writer.write_table(table)
+    fs.pipe(f"{bucket}/data/a.jsonl", lines.encode())
+    for name in ("t.parquet", "t.arrow"):
+        fs.pipe(f"{bucket}/data/{name}", (tmp_path / name).read_bytes())
+    listing = listed(f"s3://{bucket}/data", split_bytes=4_000)
+    assert len(listing.splits) > 5
+    assert all(file.version for file in listing.files)
+    assert texts(listing) == [*expected, "in arrow", "in a table"]
+    url = f"s3://{bucket}/data/a.jsonl"
+    offset = len('{"text": "document 0"}\n')
+    assert read_document_at(url, offset, ReadOptions()).text == "document 1"
+    with pytest.raises(InputError, match=rf"^s3://{bucket}/gone\.txt does not exist"):
+        listed(f"s3://{bucket}/gone.txt")
+
+
+@pytest.fixture
+def offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    import datasets
+
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    datasets.disable_progress_bars()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("offline")
+def test_saved_datasets_are_read_by_rows(tmp_path: Path) -> None:
+    import datasets
+
+    values = [f"text {i}" for i in range(50)]
+    train = datasets.Dataset.from_dict({"text": values, "n": list(range(50))})
+    test = datasets.Dataset.from_dict({"text": ["held out"], "n": [0]})
+    train.save_to_disk(tmp_path / "one")
+    datasets.DatasetDict({"train": train, "test": test}).save_to_disk(tmp_path / "both")
+    for name in (f"hf:{tmp_path}/one", f"hf:{tmp_path}/both", f"hf:{tmp_path}/both::train"):
+        listing = listed(name, split_bytes=300)
+        assert len(listing.splits) > 1
+        assert texts(listing) == values
+        assert paths(listing) == [name]
+        assert read_document_at(name, 7, ReadOptions()).text == "text 7"
+    assert texts(listed(f"hf:{tmp_path}/both:test")) == ["held out"]
+    with pytest.raises(InputError, match="has no split 'dev'; name one of test, train as hf:"):
+        listed(f"hf:{tmp_path}/both:dev")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("offline")
+def test_folders_of_data_files_are_datasets(tmp_path: Path) -> None:
+    folder = tmp_path / "set"
+    folder.mkdir()
+    (folder / "train.jsonl").write_text('{"text": "one"}\n{"text": "two"}\n')
+    (folder / "test.jsonl").write_text('{"text": "three"}\n')
+    assert texts(listed(f"hf:{folder}")) == ["one", "two"]
+    assert texts(listed(f"hf:{folder}::test")) == ["three"]
+    assert texts(listed(f"hf:{folder}:test")) == ["three"]
+    with pytest.raises(InputError, match=r"^cannot read hf:.*\.$"):
+        listed(f"hf:{tmp_path}/gone")
+    with pytest.raises(InputError, match=r"is no data set; write hf:NAME"):
+        listed("hf:")

@@ -1,0 +1,129 @@
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.pipeline.small_datasets import make_dataset
+
+from clozemill.pipeline.errors import DatasetError
+from clozemill.pipeline.manifest import (
+    manifest_bytes,
+    parse_manifest,
+    read_manifest,
+    write_manifest,
+)
+
+
+@pytest.fixture(scope="module", params=["arrow", "webdataset"])
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("dataset")
+    make_dataset(folder, format=request.param)
+    return folder
+
+
+def test_manifest_comes_back_as_it_was_written(folder: Path, tmp_path: Path):
+    manifest = read_manifest(folder)
+    write_manifest(tmp_path, manifest)
+    assert read_manifest(tmp_path) == manifest
+    assert (tmp_path / "manifest.json").read_bytes() == (folder / "manifest.json").read_bytes()
+    assert [path.name for path in tmp_path.iterdir()] == ["manifest.json"]
+
+
+def test_manifest_is_one_text_with_a_shard_a_line(folder: Path):
+    manifest = read_manifest(folder)
+    shuffled = dataclasses.replace(
+        manifest, configuration=dict(reversed(manifest.configuration.items()))
+    )
+    data = manifest_bytes(shuffled)
+    assert data == manifest_bytes(manifest)
+    lines = [line for line in data.decode().split("\n") if '"batch_rows"' in line]
+    assert len(lines) == len(manifest.shards)
+    assert "nouvelles d'été" in data.decode()
+
+
+def changed(folder: Path, *keys: Any, value: Any) -> bytes:
+    table = json.loads((folder / "manifest.json").read_bytes())
+    place = table
+    for key in keys[:-1]:
+        place = place[key]
+    if value is None:
+        del place[keys[-1]]
+    else:
+        place[keys[-1]] = value
+    return json.dumps(table).encode()
+
+
+@pytest.mark.parametrize(
+    ("keys", "value", "what"),
+    [
+        (("format_version",), 2, r"has format version 2, but this clozemill reads 1; .* \(0.1.0\)"),
+        (("format_version",), True, "not the manifest of a clozemill dataset"),
+        (
+            ("shards", 0, "path"),
+            "../../etc/passwd.arrow",
+            "names the file '../../etc/passwd.arrow'",
+        ),
+        (("shards", 0, "num_bytes"), 10**30, r"shards\[0\]: num_bytes is 1000.*whole number"),
+        (("shards", 0, "num_bytes"), -1, "whole number"),
+        (("shards", 0, "num_bytes"), 1.5, "whole number"),
+        (("shards", 0, "split"), "test", "its shards have"),
+        (("shards", 0, "num_instances"), 47, "its shards have"),
+        (("shards", 0), "x", "in place of an object"),
+        (("documents", 0, "path"), "x.tar", "names the file 'x.tar'"),
+        (("splits", "train", "num_tokens"), 5, "tokens, but its shards have"),
+        (("splits", "evil"), {"num_instances": 0}, r"splits\.evil has no key"),
+        (("configuration",), [], "must be an object"),
+        (("configuration", "max_seq_length"), "128", "max_seq_length is '128'"),
+        (("configuration", "max_seq_length"), 10**6, "length below 65,536"),
+        (("sources",), "books", "must be a list"),
+        (("sources", 0), 1, "must be a text"),
+        (("tokenizer", "vocab_size"), None, "no key 'vocab_size'"),
+        (("surprise",), 1, "unknown key 'surprise'"),
+        (("ledger",), None, "no key 'ledger'"),
+    ],
+)
+def test_damaged_manifests_are_refused(folder: Path, keys: tuple[Any, ...], value: Any, what: str):
+    data = changed(folder, *keys, value=value)
+    with pytest.raises(DatasetError, match=what) as caught:
+        parse_manifest(data, "manifest.json")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"\xff\xfe", b"[" * 100_000, b'{"format_version": ' + b"9" * 5_000 + b"}", b"[]", b"7"],
+)
+def test_hostile_json_is_refused(data: bytes):
+    with pytest.raises(DatasetError, match=r"^m is not"):
+        parse_manifest(data, "m")
+
+
+def test_every_cut_of_a_manifest_is_refused(folder: Path):
+    data = (folder / "manifest.json").read_bytes()
+    cuts = range(0, len(data) - 2, 97)
+    assert len(cuts) > 10
+    for cut in cuts:
+        with pytest.raises(DatasetError):
+            parse_manifest(data[:cut], "m")
+
+
+def test_folder_without_a_manifest_says_what_to_do(tmp_path: Path):
+    with pytest.raises(DatasetError, match="is empty; build a dataset"):
+        read_manifest(tmp_path)
+    (tmp_path / "train-000000.arrow").write_bytes(b"")
+    with pytest.raises(DatasetError, match=r"interrupted, run the same .* command again"):
+        read_manifest(tmp_path)
+    with pytest.raises(DatasetError, match="no such folder"):
+        read_manifest(tmp_path / "no")
+
+
+def test_files_listed_twice_or_for_no_split_are_refused(tmp_path: Path):
+    make_dataset(tmp_path)
+    twice = changed(tmp_path, "documents", 0, "path", value="train-000000.arrow")
+    with pytest.raises(DatasetError, match="names a file twice"):
+        parse_manifest(twice, "m")
+    table = json.loads((tmp_path / "manifest.json").read_bytes())
+    del table["splits"]["validation"]
+    with pytest.raises(DatasetError, match="into the split 'validation', which it does not desc"):
+        parse_manifest(json.dumps(table).encode(), "m")
