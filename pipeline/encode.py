@@ -196,16 +196,19 @@ def _trie(pieces: tuple[str, ...]) -> Trie:
             entries.append((bare.encode(), int(bare != piece), token_id))
     starts = np.zeros(len(entries) + 1, np.int64)
     np.cumsum([len(text) for text, _, _ in entries], out=starts[1:])
-    num_slots = 1 << int(2 * starts[-1] + 2).bit_length()
-    trie = Trie(
-        keys=np.full(num_slots, -1, np.int64),
-        children=np.zeros(num_slots, np.int32),
-        token_ids=np.full(starts[-1] + 2, -1, np.int64),
-    )
     text = np.frombuffer(b"".join(text for text, _, _ in entries), np.uint8)
     numbers = np.array([entry[1:] for entry in entries], np.int64).reshape(-1, 2).T.copy()
-    wordtable.add_pieces(trie, text, starts, numbers[0], numbers[1])
+    most_nodes = int(starts[-1]) + 2
+    num_nodes = wordtable.add_pieces(_empty_trie(most_nodes), text, starts, *numbers)
+    # Once more in the smallest table, which stays in cache.
+    trie = _empty_trie(num_nodes)
+    wordtable.add_pieces(trie, text, starts, *numbers)
     return trie
+
+
+def _empty_trie(most_nodes: int) -> Trie:
+    num_slots = 1 << (most_nodes * 3 // 2).bit_length()
+    return Trie(np.zeros(num_slots, np.int64), np.full(most_nodes, -1, np.int64))
 
 
 def _encode_plain(tokenizer: PretrainingTokenizer, sentences: Sequence[str]) -> Encoded:

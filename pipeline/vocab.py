@@ -169,14 +169,9 @@ class _WordCounter:
         while len(offsets) > 1:
             word_ids = np.empty(offsets[-1] - offsets[0], np.int32)
             ends = np.empty(len(offsets) - 1, np.int64)
+            marks = np.empty(len(word_ids) + 8, np.uint8)
             done = wordtable.scan_words(
-                text,
-                offsets,
-                self._splitting,
-                self._table,
-                np.empty(len(word_ids) + 8, np.uint8),
-                word_ids,
-                ends,
+                text, offsets, self._splitting, self._table, marks, word_ids, ends
             )
             if done:
                 found = np.bincount(word_ids[: ends[done - 1]])

@@ -2,8 +2,9 @@
 
 Words can be encoded one by one if they end at characters c that no step moves, joins or
 removes: N(x c y) = N(x) N(c) N(y) for the normalizer N, whatever x and y are, and the
-pre-tokenizer cuts on both sides of c. For BERT's normalizer and pre-tokenizer this is so for blank, tab, LF, CR, ASCII punctuation,
-some punctuation beyond ASCII and, where they are padded with blanks, CJK ideographs:
+pre-tokenizer cuts on both sides of c. For BERT's normalizer and pre-tokenizer this is so for
+blank, tab, LF, CR, ASCII punctuation, some punctuation beyond ASCII and, where they are padded
+with blanks, CJK ideographs:
 
 - Cleaning maps or removes characters one by one, and none of these is removed. (Form feed, NUL
   and zero-width characters are: they are no word ends here but part of a word.)

@@ -16,6 +16,7 @@ _PRIME = np.uint64(0x100000001B3)
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 _LONG = np.uint64(0xFF00000000000000)
 _SHORT = 7
+_NODE = 0xFFFFFFFF
 
 INSIDE, BLANK, ALONE, WIDE = 0, 1, 2, 3
 """What a byte does to a word: goes on, ends it, is a word itself, or opens a character of three
@@ -57,11 +58,8 @@ class WordTable(NamedTuple):
 class Trie(NamedTuple):
     """The vocabulary's pieces of ASCII letters and digits; node 0 opens a word, 1 continues it."""
 
-    keys: NDArray[np.int64]
-    """(power of two,): open addressing; node * 256 + byte, -1 where empty."""
-
-    children: NDArray[np.int32]
-    """Same length: the node that this byte leads to."""
+    edges: NDArray[np.int64]
+    """(power of two > edges,): open addressing; (node * 256 + byte) * 2^32 + node there, or 0."""
 
     token_ids: NDArray[np.int64]
     """(nodes,): the piece that ends here, -1 where none does."""
@@ -98,7 +96,7 @@ def scan_words(
         place, end = offsets[sentence], offsets[sentence + 1]
         while place < end:
             start = place
-            place = min(_next_mark(marks, start - base) + base, end)
+            place = min(_next_mark(marks, start - base, end - base) + base, end)
             if place == start:
                 mark = marks[start - base]
                 place += 3 if mark == WIDE else 1
@@ -133,10 +131,12 @@ def _mark_ends(
 
 
 @lean_njit
-def _next_mark(marks: NDArray[np.uint8], place: int) -> int:
-    """Return the first place from `place` on that is not inside a word."""
+def _next_mark(marks: NDArray[np.uint8], place: int, end: int) -> int:
+    """Return the first place from `place` on that is not inside a word, or one past the end."""
     found = load_word(marks, place)
     while found == 0:
+        if place + 8 >= end:
+            return end
         place += 8
         found = load_word(marks, place)
     return place + (lowest_one(found) >> 3)
@@ -199,7 +199,7 @@ def _is_same(
 def _code_point(text: NDArray[np.uint8], place: int) -> int:
     """Return the code point of three UTF-8 bytes."""
     first, second, third = text[place], text[place + 1], text[place + 2]
-    return (first & 15) << 12 | (second & 63) << 6 | (third & 63)
+    return int((first & 15) << 12 | (second & 63) << 6 | (third & 63))
 
 
 @lean_njit
@@ -285,8 +285,8 @@ def _spell(
             byte = np.int64(table.word_bytes[place])
             if is_lower_case and 65 <= byte <= 90:
                 byte += 32
-            node = _child(trie, node, byte)
-            if node < 0:
+            node = trie.edges[_edge_slot(trie.edges, node << 8 | byte)] & _NODE
+            if node == 0:
                 break
             place += 1
             if trie.token_ids[node] >= 0:
@@ -301,22 +301,13 @@ def _spell(
 
 
 @lean_njit
-def _child(trie: Trie, node: int, byte: int) -> int:
-    slot = _edge_slot(trie.keys, node * 256 + byte)
-    if trie.keys[slot] < 0:
-        return -1
-    return trie.children[slot]
-
-
-@lean_njit
-def _edge_slot(keys: NDArray[np.int64], key: int) -> int:
-    """Return the slot of an edge, or the empty one where it would go."""
-    mask = len(keys) - 1
-    mixed = np.uint64(key) * _MIX
-    slot = np.int64(mixed >> np.uint64(32)) & mask
-    while keys[slot] != key and keys[slot] >= 0:
+def _edge_slot(edges: NDArray[np.int64], edge: int | np.int64) -> int:
+    """Return the slot of the edge `node * 256 + byte`, or the empty one where it would go."""
+    mask = len(edges) - 1
+    slot = np.int64((np.uint64(edge) * _MIX) >> np.uint64(32)) & mask
+    while edges[slot] != 0 and edges[slot] >> 32 != edge:
         slot = (slot + 1) & mask
-    return slot
+    return int(slot)
 
 
 @lean_kernel
@@ -332,13 +323,12 @@ def add_pieces(
     for piece in range(len(token_ids)):
         node = roots[piece]
         for place in range(piece_starts[piece], piece_starts[piece + 1]):
-            key = node * 256 + np.int64(piece_bytes[place])
-            slot = _edge_slot(trie.keys, key)
-            if trie.keys[slot] < 0:
-                trie.keys[slot] = key
-                trie.children[slot] = num_nodes
+            edge = node * 256 + np.int64(piece_bytes[place])
+            slot = _edge_slot(trie.edges, edge)
+            if trie.edges[slot] == 0:
+                trie.edges[slot] = edge << 32 | num_nodes
                 num_nodes += 1
-            node = np.int64(trie.children[slot])
+            node = trie.edges[slot] & _NODE
         trie.token_ids[node] = token_ids[piece]
     return num_nodes
 
