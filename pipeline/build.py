@@ -17,6 +17,7 @@ from clozemill.pipeline.ledger import Ledger
 from clozemill.pipeline.manifest import Manifest, read_manifest
 from clozemill.pipeline.mapping import MapReceipt, MapTask, run_map_task
 from clozemill.pipeline.plan import Plan, make_plan
+from clozemill.pipeline.progress import Progress
 from clozemill.pipeline.read import ReadOptions, ReadTally
 from clozemill.pipeline.recipes import mask_rule
 from clozemill.pipeline.reduce import ReduceTask, run_reduce_task
@@ -36,17 +37,6 @@ Receipt = TypeVar("Receipt")
 
 GROUP_BYTES = 32 << 20
 """Small neighbouring inputs are read by one task up to this size."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
-    """How far a stage is, in its own unit."""
-
-    stage: str
-    """`reading` (bytes of input) or `writing` (tokens of documents)."""
-
-    done: int
-    total: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

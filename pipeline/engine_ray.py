@@ -30,9 +30,7 @@ class RayEngine:
         self._address = address or os.environ.get("RAY_ADDRESS") or "auto"
         self._workers = workers
 
-    def run(
-        self, function: Callable[[Task], Result], tasks: Sequence[Task]
-    ) -> Iterator[Result]:
+    def run(self, function: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[Result]:
         """Yield the results as they come.
 
         Raises:

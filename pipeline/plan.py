@@ -178,15 +178,17 @@ def _piece(path: Path, rows: slice, sources: Sequence[str]) -> _Piece:
 def _census(piece: _Piece, sources: Sequence[str], config: BuildConfig) -> _Census:
     # Among equal documents the smallest source counts, and one validation copy holds all out.
     order = np.lexsort((piece.sources, *big_endian(piece.ids).T[::-1]))
-    ids, tokens, sentences, given, source = (column[order] for column in piece)
+    ids, source = piece.ids[order], piece.sources[order]
     firsts = np.flatnonzero(np.append(True, (ids[1:] != ids[:-1]).any(axis=1)))
     passes = num_passes(ids[firsts], [sources[i] for i in source[firsts]], config)
-    is_kept = (sentences[firsts] >= config.min_document_sentences) & (passes > 0)
+    enough = piece.num_sentences[order][firsts] >= max(config.min_document_sentences, 1)
+    is_kept = enough & (passes > 0)
+    given = np.logical_or.reduceat(piece.from_validation_input[order], firsts)
     return _Census(
         ids=ids[firsts[is_kept]],
         cells=cells_of(ids[firsts[is_kept]]),
-        num_tokens=tokens[firsts[is_kept]],
-        from_validation_input=np.logical_or.reduceat(given, firsts)[is_kept],
+        num_tokens=piece.num_tokens[order][firsts[is_kept]],
+        from_validation_input=given[is_kept],
     )
 
 

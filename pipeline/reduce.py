@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from clozemill.pipeline.assemble import assemble
 from clozemill.pipeline.bucket import FATES, BucketDocuments, load_bucket
+from clozemill.pipeline.columns import InstanceColumns
 from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.digest import Digest, RowSum
 from clozemill.pipeline.files import atomic_file, file_checksum, write_json
@@ -30,7 +31,6 @@ from clozemill.pipeline.masks import draw_masks
 from clozemill.pipeline.plan import Bucket
 from clozemill.pipeline.recipes import Drawn, draw_instances, mask_rule
 from clozemill.pipeline.schema import (
-    InstanceColumns,
     document_schema,
     instance_batch,
     instance_schema,

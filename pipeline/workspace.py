@@ -78,7 +78,7 @@ class Workspace:
         if self.is_finished:
             manifest = read_manifest(self.out)
             (self.out / MANIFEST_NAME).unlink()
-            self._delete(entry.path for entry in (*manifest.shards, *manifest.documents))
+            self._delete(entry.path for entry in manifest.files)
         for receipt in self.reduce_dir.glob("*.json"):
             with contextlib.suppress(ValueError, KeyError):
                 record = json.loads(receipt.read_text())

@@ -24,6 +24,18 @@ def build_options(command: Command) -> Command:
     return command
 
 
+READING_FIELDS = ("text_field", "layout", "input_format", "on_bad_input", "limit_documents")
+"""What other verbs that read documents take of a build's settings."""
+
+
+def reading_options(command: Command) -> Command:
+    """Add the flags that say how documents are read."""
+    for item in reversed(dataclasses.fields(BuildConfig)):
+        if item.name in READING_FIELDS:
+            command = _option(item)(command)
+    return command
+
+
 def _option(item: "dataclasses.Field[Any]") -> Callable[[Command], Command]:
     flags = _SHORT_FLAGS.get(item.name, ("--" + item.name.replace("_", "-"),))
     hint = _HINTS[item.name]

@@ -1,6 +1,7 @@
 """What a person sees of results: progress bars and small tables, each with its JSON twin."""
 
 import contextlib
+import dataclasses
 import io
 import resource
 import sys
@@ -10,13 +11,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as ProgressBar
 from rich.table import Table
 from rich.text import Text
 
 from clozemill.pipeline.build import BuildReport
-from clozemill.pipeline.build import Progress as BuildProgress
+from clozemill.pipeline.estimate import BuildEstimate
 from clozemill.pipeline.manifest import Manifest
+from clozemill.pipeline.progress import Progress
+from clozemill.pipeline.tokenizer import PretrainingTokenizer
+from clozemill.pipeline.vocab import VocabularyReport
 
 _SECONDS_BETWEEN_LINES = 10.0
 
@@ -33,7 +38,7 @@ class View:
 
 
 @contextlib.contextmanager
-def progress_bar(*, is_shown: bool) -> Iterator[Callable[[BuildProgress], None]]:
+def progress_bar(*, is_shown: bool) -> Iterator[Callable[[Progress], None]]:
     """Give a callback that shows progress on standard error.
 
     A bar with rate and time left on a terminal, and a line now and then elsewhere.
@@ -41,7 +46,7 @@ def progress_bar(*, is_shown: bool) -> Iterator[Callable[[BuildProgress], None]]
     if not is_shown:
         yield lambda progress: None
     elif sys.stderr.isatty():
-        with Progress(
+        with ProgressBar(
             TextColumn("{task.description:<8}"),
             BarColumn(),
             TextColumn("{task.percentage:>3.0f} %  {task.fields[rate]:>16}"),
@@ -54,11 +59,11 @@ def progress_bar(*, is_shown: bool) -> Iterator[Callable[[BuildProgress], None]]
 
 
 class _Bar:
-    def __init__(self, bar: Progress) -> None:
+    def __init__(self, bar: ProgressBar) -> None:
         self.bar = bar
         self.stages: dict[str, Any] = {}
 
-    def __call__(self, progress: BuildProgress) -> None:
+    def __call__(self, progress: Progress) -> None:
         if progress.stage not in self.stages:
             task = self.bar.add_task(progress.stage, total=progress.total or 1, rate="")
             self.stages[progress.stage] = (task, time.monotonic())
@@ -72,7 +77,7 @@ class _Lines:
         self.stage = ""
         self.started = self.last = time.monotonic()
 
-    def __call__(self, progress: BuildProgress) -> None:
+    def __call__(self, progress: Progress) -> None:
         now = time.monotonic()
         if progress.stage != self.stage:
             self.stage, self.started, self.last = progress.stage, now, now
@@ -84,9 +89,11 @@ class _Lines:
             print(f"{progress.stage} {share:.0f} % {rate}", file=sys.stderr)
 
 
-def _rate(progress: BuildProgress, seconds: float) -> str:
+def _rate(progress: Progress, seconds: float) -> str:
+    if not progress.done or seconds < 0.1:
+        return ""
     unit = "MB/s" if progress.stage == "reading" else "M tokens/s"
-    return f"{progress.done / max(seconds, 1e-9) / 1e6:.1f} {unit}" if progress.done else ""
+    return f"{progress.done / seconds / 1e6:.1f} {unit}"
 
 
 def build_view(report: BuildReport, out: str) -> View:
@@ -111,6 +118,58 @@ def build_view(report: BuildReport, out: str) -> View:
         return View(data=data, text=f"{out} already holds this dataset: nothing to do.\n")
     tables = [_documents_table(manifest), _instances_table(manifest)]
     return View(data=data, text=_render(*tables, _last_line(report, out)))
+
+
+def estimate_view(estimate: BuildEstimate) -> View:
+    """Return what a build would cost."""
+    minutes, seconds = divmod(round(estimate.num_seconds), 60)
+    rows = [
+        ("inputs", f"{estimate.num_files:,} files, {_megabytes(estimate.num_input_bytes)}"),
+        ("text", _megabytes(estimate.num_text_bytes)),
+        ("documents", f"{estimate.num_documents:,}"),
+        ("instances", f"{estimate.num_instances:,}"),
+        ("dataset", _megabytes(estimate.num_dataset_bytes)),
+        ("disk while building", f"{_megabytes(estimate.num_work_bytes)} more"),
+        ("free disk", _megabytes(estimate.num_free_bytes)),
+        ("time", f"{minutes} min {seconds} s with {estimate.workers} workers"),
+    ]
+    table = _table("estimate", ["", ""], right=())
+    for row in rows:
+        table.add_row(*row)
+    note = f"From a build of {_megabytes(estimate.num_sampled_bytes)} of the text.\n"
+    return View(data=dataclasses.asdict(estimate), text=_render(table) + note)
+
+
+def _megabytes(num_bytes: float) -> str:
+    return f"{num_bytes / 1e6:,.1f} MB"
+
+
+def vocabulary_view(tokenizer: PretrainingTokenizer, report: VocabularyReport, out: str) -> View:
+    """Return what a vocabulary was trained on and what it leaves out."""
+    left_out = [{"character": character, "count": n} for character, n in report.left_out]
+    data = {
+        "out": out,
+        "vocab_size": tokenizer.vocab_size,
+        "hash": tokenizer.hash,
+        "num_documents": report.num_texts,
+        "num_words": report.num_words,
+        "num_distinct_words": report.num_distinct_words,
+        "alphabet_size": report.alphabet_size,
+        "left_out": left_out,
+        "num_long_words": report.num_long_words,
+        "unk_share": report.unk_share,
+    }
+    lines = [
+        f"{tokenizer.vocab_size:,} tokens from {report.num_texts:,} documents: "
+        f"{report.num_words:,} words, {report.num_distinct_words:,} distinct, "
+        f"{report.alphabet_size:,} characters.",
+        f"[UNK] {report.unk_share:.4%} of the tokens; {len(left_out):,} characters left out"
+        + (": " + " ".join(repr(c) for c, _ in report.left_out[:10]) if left_out else "")
+        + (" ..." if len(left_out) > 10 else "")
+        + f"; {report.num_long_words:,} words are too long.",
+        f"{out} loads in clozemill build --tokenizer and in transformers.AutoTokenizer.",
+    ]
+    return View(data=data, text="\n".join(lines) + "\n")
 
 
 def peak_process_bytes() -> int:
