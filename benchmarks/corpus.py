@@ -14,11 +14,11 @@ import itertools
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import click
 import numpy as np
@@ -251,7 +251,7 @@ class Mixer:
         return word
 
 
-def write_corpus(pool: Pool, recipe: Recipe, out: Path) -> Tally:
+def write_corpus(load: Callable[[], Pool], recipe: Recipe, out: Path) -> Tally:
     """Write a corpus as JSON lines, a file for every 64 MB of text, unless it is there already."""
     receipt = out / _RECEIPT
     asked = dataclasses.asdict(recipe)
@@ -261,7 +261,7 @@ def write_corpus(pool: Pool, recipe: Recipe, out: Path) -> Tally:
             return Tally(**found["tally"])
         raise click.ClickException(f"{out} holds another corpus; name another folder.")
     out.mkdir(parents=True, exist_ok=True)
-    mixer = Mixer(pool, recipe)
+    mixer = Mixer(load(), recipe)
     num_bytes = num_documents = 0
     documents = mixer.documents()
     while num_bytes < recipe.num_bytes:
@@ -284,7 +284,7 @@ def write_corpus(pool: Pool, recipe: Recipe, out: Path) -> Tally:
     return tally
 
 
-def _open(out: Path, number: int, recipe: Recipe) -> IO[bytes]:
+def _open(out: Path, number: int, recipe: Recipe) -> BinaryIO | gzip.GzipFile:
     path = out / f"part-{number:04d}.jsonl"
     if not recipe.is_gzipped:
         return path.open("wb")
@@ -300,10 +300,8 @@ def _open(out: Path, number: int, recipe: Recipe) -> IO[bytes]:
 @click.option("--seed", default=0, show_default=True)
 def main(megabytes: float, out: Path, closed: bool, gz: bool, seed: int) -> None:
     """Make a corpus of any size from the real one."""
-    recipe = Recipe(
-        num_bytes=round(megabytes * 1e6), seed=seed, is_closed=closed, is_gzipped=gz
-    )
-    tally = write_corpus(load_pool(real_files(FULL)), recipe, out)
+    recipe = Recipe(num_bytes=round(megabytes * 1e6), seed=seed, is_closed=closed, is_gzipped=gz)
+    tally = write_corpus(lambda: load_pool(real_files(FULL)), recipe, out)
     click.echo(json.dumps(dataclasses.asdict(tally)))
 
 
