@@ -12,6 +12,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
@@ -32,25 +33,26 @@ _WRAPPERS = ("jit.py",)
 class Sampler(threading.Thread):
     """Counts the time of one thread's functions, and keeps the stack of the largest memory."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float]) -> None:
         """Sample the thread that makes this."""
         super().__init__(daemon=True)
+        self.clock = clock
         self.watched = threading.get_ident()
         self.is_over = threading.Event()
         self.process = psutil.Process()
         self.total = 0.0
-        self.with_callees: collections.Counter[str] = collections.Counter()
-        self.by_line: collections.Counter[str] = collections.Counter()
+        self.with_callees: dict[str, float] = collections.defaultdict(float)
+        self.by_line: dict[str, float] = collections.defaultdict(float)
         self.peak_bytes = 0
         self.peak_stack: list[str] = []
         self.peaks: dict[str, int] = {}
 
     def run(self) -> None:
         """Sample until stopped; a sample weighs the time since the one before."""
-        before = time.perf_counter()
+        before = self.clock()
         while not self.is_over.wait(SECONDS_BETWEEN_SAMPLES):
             frames = _our_frames(sys._current_frames()[self.watched])
-            now = time.perf_counter()
+            now = self.clock()
             self._count(frames, now - before)
             before = now
 
@@ -86,22 +88,30 @@ def _our_frames(frame: FrameType | None) -> list[tuple[str, str]]:
 def report(sampler: Sampler, num_rows: int) -> str:
     """Return the tables."""
     lines = [f"{sampler.total:.1f} s", "", "with callees: seconds, share, largest RSS inside (MB)"]
-    for name, seconds in sampler.with_callees.most_common(num_rows):
+    for name, seconds in _largest(sampler.with_callees, num_rows):
         share = seconds / sampler.total
         lines.append(f"{seconds:8.2f} {share:6.1%} {sampler.peaks[name] / 1e6:7.0f}  {name}")
     lines += ["", "by the innermost line of ours: seconds, share"]
-    for name, seconds in sampler.by_line.most_common(num_rows):
+    for name, seconds in _largest(sampler.by_line, num_rows):
         lines.append(f"{seconds:8.2f} {seconds / sampler.total:6.1%}  {name}")
     stack = " < ".join(sampler.peak_stack)
     return "\n".join([*lines, "", f"peak RSS {sampler.peak_bytes / 1e6:.0f} MB in {stack}"])
 
 
+def _largest(seconds: dict[str, float], num_rows: int) -> list[tuple[str, float]]:
+    return sorted(seconds.items(), key=lambda item: -item[1])[:num_rows]
+
+
+CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
+
+
 @click.command()
 @click.option("--tier", default=QUICK, show_default=True)
 @click.option("--variants", default=10, show_default=True)
+@click.option("--clock", type=click.Choice(list(CLOCKS)), default="wall", show_default=True)
 @click.option("--rows", default=40, show_default=True)
 @click.option("--work", type=click.Path(path_type=Path), help="Keeps made corpora between runs.")
-def main(tier: str, variants: int, rows: int, work: Path | None) -> None:
+def main(tier: str, variants: int, clock: str, rows: int, work: Path | None) -> None:
     """Profile a build with one worker."""
     with tempfile.TemporaryDirectory(prefix="clozemill-bench-") as temporary:
         config = BuildConfig(
@@ -111,7 +121,7 @@ def main(tier: str, variants: int, rows: int, work: Path | None) -> None:
             mask_variants=variants,
             workers=1,
         )
-        sampler = Sampler()
+        sampler = Sampler(CLOCKS[clock])
         sampler.start()
         build(config)
         sampler.stop()
