@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-
 from tests.pipeline.small_corpora import make_texts, write_json_lines, write_tokenizer
 
 

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
-
 from tests.pipeline.small_corpora import (
     file_hashes,
     run_command,
