@@ -237,6 +237,52 @@ def remask(
     _show(tables.rewritten_view(data, manifest, out), is_json)
 
 
+@cli.command(epilog="Example: clozemill inspect data/ -n 3 --variants 2")
+@data_argument
+@click.option("-n", "count", default=3, show_default=True, help="How many instances.")
+@click.option("--first", default=0, show_default=True, help="Number of the first one.")
+@click.option(
+    "--split",
+    type=click.Choice(["train", "validation"]),
+    default="train",
+    show_default=True,
+    help="Of which split.",
+)
+@click.option("--instance", metavar="ID", help="The instance whose id starts with these digits.")
+@click.option("--variants", type=int, help="Show only so many variants; by default all.")
+@json_option
+def inspect(
+    data: str,
+    count: int,
+    first: int,
+    split: str,
+    instance: str | None,
+    variants: int | None,
+    is_json: bool,
+) -> None:
+    """Show instances as text: A and B, what each variant hides, and where they came from."""
+    from clozemill import tables
+    from clozemill.pipeline.dataset import open_dataset
+    from clozemill.pipeline.inspection import Inspector
+    from clozemill.pipeline.inspection_text import render_instances
+
+    dataset = open_dataset(data)
+    inspector = Inspector(dataset)
+    if instance is not None:
+        split, number = inspector.find(instance)
+        numbers = [number]
+    else:
+        stop = min(first + count, dataset.num_instances(split))
+        numbers = list(range(max(first, 0), stop))
+    views = inspector.describe(split, numbers)
+    if is_json:
+        click.echo(json.dumps(tables.instances_data(views), indent=2))
+        return
+    width, is_terminal = tables.output_width()
+    text = render_instances(views, width=width, is_terminal=is_terminal, most_variants=variants)
+    click.echo(text, nl=False)
+
+
 @cli.command(epilog="Example: clozemill demo --out demo-out")
 @click.option("--out", "-o", default="demo-out", show_default=True, help="Where to put it all.")
 @click.option("--overwrite", is_flag=True, help="Replace what an earlier demo left there.")

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import io
 import resource
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +20,7 @@ from rich.text import Text
 
 from clozemill.pipeline.build import BuildReport
 from clozemill.pipeline.estimate import BuildEstimate
+from clozemill.pipeline.inspection import InstanceView
 from clozemill.pipeline.manifest import Manifest, read_manifest
 from clozemill.pipeline.progress import Progress
 from clozemill.pipeline.shards import Shard
@@ -181,6 +183,17 @@ def rewritten_view(data: str, manifest: Manifest, out: str) -> View:
 
 def _sameness(digest: str, digest_before: str) -> str:
     return "as before" if digest == digest_before else "new"
+
+
+def instances_data(views: Sequence[InstanceView]) -> dict[str, Any]:
+    """Return instances for `--json`."""
+    return {"instances": [dataclasses.asdict(view) for view in views]}
+
+
+def output_width() -> tuple[int, bool]:
+    """Return the columns of standard output, and whether it is a terminal."""
+    is_terminal = sys.stdout.isatty()
+    return (shutil.get_terminal_size().columns if is_terminal else 100), is_terminal
 
 
 def estimate_view(estimate: BuildEstimate) -> View:
