@@ -65,9 +65,11 @@ def _is_usable(folder: Path) -> bool:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with _exclusive(folder):
             found = folder.stat()
+            parent = folder.parent.stat()
     except OSError:
         return False
-    return found.st_uid == os.getuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    is_private = not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return is_private and found.st_uid == os.getuid() and parent.st_uid in (0, os.getuid())
 
 
 @contextlib.contextmanager

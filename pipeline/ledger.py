@@ -31,7 +31,7 @@ class LedgerError(ClozemillError):
 
 
 def merge_ledgers(ledgers: Iterable[Ledger]) -> Ledger:
-    """Return the sum of ledgers."""
+    """Return the sum of ledgers, with the counts that are 0: `+` of counters would drop them."""
     total: Ledger = Counter()
     for ledger in ledgers:
         total.update(ledger)
@@ -94,13 +94,14 @@ def close_ledger(ledger: Ledger) -> None:
 def bucket_ledger(split: str, documents: BucketDocuments, corpus: Corpus, drawn: Drawn) -> Ledger:
     """Return what became of a bucket's documents and their tokens."""
     ledger: Ledger = Counter()
+    num_tokens, num_unknown = documents.numbers("num_tokens"), documents.numbers("num_unknown")
     for code, fate in enumerate(FATES):
         of_fate = documents.fates == code
         ledger["documents", split, fate] += int(of_fate.sum())
-        ledger["document_tokens", split, fate] += int(documents.numbers("num_tokens")[of_fate].sum())
-        ledger["unknown_tokens", split, fate] += int(documents.numbers("num_unknown")[of_fate].sum())
+        ledger["document_tokens", split, fate] += int(num_tokens[of_fate].sum())
+        ledger["unknown_tokens", split, fate] += int(num_unknown[of_fate].sum())
     ledger["documents", split, "duplicate"] += int(documents.num_duplicates.sum())
-    own = (documents.numbers("num_tokens") * documents.num_passes).sum()
+    own = (num_tokens * documents.num_passes).sum()
     ledger["pass_tokens", split, "own"] += int(own)
     used = _pair_tokens(corpus, drawn) if drawn.loss is None else _packed_tokens(corpus, drawn)
     for fate, count in used.items():
@@ -131,6 +132,6 @@ def _packed_tokens(corpus: Corpus, drawn: Drawn) -> dict[str, int]:
     assert drawn.loss is not None
     return {
         "in_instances": span_tokens(corpus, drawn.instances).sum(),
-        "truncated": drawn.loss.truncated_tokens,
-        "dropped": drawn.loss.dropped_tokens,
+        "truncated": drawn.loss.num_truncated_tokens,
+        "dropped": drawn.loss.num_dropped_tokens,
     }

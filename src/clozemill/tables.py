@@ -1,22 +1,30 @@
 """What a person sees of results: progress bars and small tables, each with its JSON twin."""
 
 import contextlib
+import dataclasses
 import io
 import resource
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as ProgressBar
 from rich.table import Table
 from rich.text import Text
 
 from clozemill.pipeline.build import BuildReport
-from clozemill.pipeline.build import Progress as BuildProgress
-from clozemill.pipeline.manifest import Manifest
+from clozemill.pipeline.estimate import BuildEstimate
+from clozemill.pipeline.manifest import Manifest, read_manifest
+from clozemill.pipeline.progress import Progress
+from clozemill.pipeline.shards import Shard
+from clozemill.pipeline.tokenizer import PretrainingTokenizer
+from clozemill.pipeline.verify import Finding
+from clozemill.pipeline.vocab import VocabularyReport
 
 _SECONDS_BETWEEN_LINES = 10.0
 
@@ -33,7 +41,7 @@ class View:
 
 
 @contextlib.contextmanager
-def progress_bar(*, is_shown: bool) -> Iterator[Callable[[BuildProgress], None]]:
+def progress_bar(*, is_shown: bool) -> Iterator[Callable[[Progress], None]]:
     """Give a callback that shows progress on standard error.
 
     A bar with rate and time left on a terminal, and a line now and then elsewhere.
@@ -41,7 +49,7 @@ def progress_bar(*, is_shown: bool) -> Iterator[Callable[[BuildProgress], None]]
     if not is_shown:
         yield lambda progress: None
     elif sys.stderr.isatty():
-        with Progress(
+        with ProgressBar(
             TextColumn("{task.description:<8}"),
             BarColumn(),
             TextColumn("{task.percentage:>3.0f} %  {task.fields[rate]:>16}"),
@@ -53,12 +61,28 @@ def progress_bar(*, is_shown: bool) -> Iterator[Callable[[BuildProgress], None]]
         yield _Lines()
 
 
+@contextlib.contextmanager
+def shard_bar(data: str, *, stage: str, is_shown: bool) -> Iterator[Callable[[Shard], None]]:
+    """Give a callback that counts a dataset's tokens as its shards are done."""
+    total = sum(shard.num_tokens for shard in read_manifest(Path(data)).shards)
+    done = 0
+    with progress_bar(is_shown=is_shown) as on_progress:
+        on_progress(Progress(stage=stage, done=0, total=total))
+
+        def on_shard(shard: Shard) -> None:
+            nonlocal done
+            done += shard.num_tokens
+            on_progress(Progress(stage=stage, done=done, total=total))
+
+        yield on_shard
+
+
 class _Bar:
-    def __init__(self, bar: Progress) -> None:
+    def __init__(self, bar: ProgressBar) -> None:
         self.bar = bar
         self.stages: dict[str, Any] = {}
 
-    def __call__(self, progress: BuildProgress) -> None:
+    def __call__(self, progress: Progress) -> None:
         if progress.stage not in self.stages:
             task = self.bar.add_task(progress.stage, total=progress.total or 1, rate="")
             self.stages[progress.stage] = (task, time.monotonic())
@@ -72,7 +96,7 @@ class _Lines:
         self.stage = ""
         self.started = self.last = time.monotonic()
 
-    def __call__(self, progress: BuildProgress) -> None:
+    def __call__(self, progress: Progress) -> None:
         now = time.monotonic()
         if progress.stage != self.stage:
             self.stage, self.started, self.last = progress.stage, now, now
@@ -84,9 +108,11 @@ class _Lines:
             print(f"{progress.stage} {share:.0f} % {rate}", file=sys.stderr)
 
 
-def _rate(progress: BuildProgress, seconds: float) -> str:
+def _rate(progress: Progress, seconds: float) -> str:
+    if not progress.done or seconds < 0.1:
+        return ""
     unit = "MB/s" if progress.stage == "reading" else "M tokens/s"
-    return f"{progress.done / max(seconds, 1e-9) / 1e6:.1f} {unit}" if progress.done else ""
+    return f"{progress.done / seconds / 1e6:.1f} {unit}"
 
 
 def build_view(report: BuildReport, out: str) -> View:
@@ -102,15 +128,111 @@ def build_view(report: BuildReport, out: str) -> View:
         "num_shards": len(manifest.shards),
         "num_bytes": sum(shard.num_bytes for shard in manifest.shards),
         "notices": list(report.notices),
-        "ignored": list(report.ignored),
         "seconds": report.seconds,
-        "special_tokens_in_text": report.num_special_in_text,
         "peak_process_bytes": peak_process_bytes(),
     }
     if report.was_finished:
         return View(data=data, text=f"{out} already holds this dataset: nothing to do.\n")
     tables = [_documents_table(manifest), _instances_table(manifest)]
     return View(data=data, text=_render(*tables, _last_line(report, out)))
+
+
+def verify_view(data: str, findings: Sequence[Finding]) -> View:
+    """Return what is wrong with a dataset, a line each."""
+    rows = [dataclasses.asdict(finding) for finding in findings]
+    if findings:
+        lines = [f"{finding.file}: {finding.problem}" for finding in findings]
+        text = "\n".join([*lines, f"{data}: {len(findings)} problems"])
+    else:
+        manifest = read_manifest(Path(data))
+        instances = sum(entry.num_instances for entry in manifest.splits.values())
+        text = (
+            f"{data} is sound: {len(manifest.files)} files and {instances:,} instances are what "
+            "was written, and keep every rule."
+        )
+    return View(data={"data": data, "findings": rows}, text=text + "\n")
+
+
+def rewritten_view(data: str, manifest: Manifest, out: str) -> View:
+    """Return what stayed equal between a dataset and one made from it."""
+    before = read_manifest(Path(data))
+    rows = [
+        {
+            "split": name,
+            "num_instances": entry.num_instances,
+            "num_variants": entry.num_variants,
+            "instances_digest": entry.instances_digest,
+            "dataset_digest": entry.dataset_digest,
+            "has_same_instances": entry.instances_digest == before.splits[name].instances_digest,
+            "has_same_masks": entry.dataset_digest == before.splits[name].dataset_digest,
+        }
+        for name, entry in manifest.splits.items()
+    ]
+    lines = [
+        f"{name}: {entry.num_instances:,} instances x {entry.num_variants} variants; instances "
+        + _sameness(entry.instances_digest, before.splits[name].instances_digest)
+        + ", masks "
+        + _sameness(entry.dataset_digest, before.splits[name].dataset_digest)
+        for name, entry in manifest.splits.items()
+    ]
+    text = "\n".join([*lines, f"{out} is written."]) + "\n"
+    return View(data={"out": out, "splits": rows}, text=text)
+
+
+def _sameness(digest: str, digest_before: str) -> str:
+    return "as before" if digest == digest_before else "new"
+
+
+def estimate_view(estimate: BuildEstimate) -> View:
+    """Return what a build would cost."""
+    minutes, seconds = divmod(round(estimate.num_seconds), 60)
+    rows = [
+        ("inputs", f"{estimate.num_files:,} files, {_megabytes(estimate.num_input_bytes)}"),
+        ("text", _megabytes(estimate.num_text_bytes)),
+        ("documents", f"{estimate.num_documents:,}"),
+        ("instances", f"{estimate.num_instances:,}"),
+        ("dataset", _megabytes(estimate.num_dataset_bytes)),
+        ("disk while building", f"{_megabytes(estimate.num_work_bytes)} more"),
+        ("free disk", _megabytes(estimate.num_free_bytes)),
+        ("time", f"{minutes} min {seconds} s with {estimate.workers} workers"),
+    ]
+    table = _table("estimate", ["", ""], right=())
+    for row in rows:
+        table.add_row(*row)
+    note = f"From a build of {_megabytes(estimate.num_sampled_bytes)} of the text.\n"
+    return View(data=dataclasses.asdict(estimate), text=_render(table) + note)
+
+
+def _megabytes(num_bytes: float) -> str:
+    return f"{num_bytes / 1e6:,.1f} MB"
+
+
+def vocabulary_view(tokenizer: PretrainingTokenizer, report: VocabularyReport, out: str) -> View:
+    """Return what a vocabulary was trained on and what it leaves out."""
+    left_out = [{"character": character, "count": n} for character, n in report.left_out]
+    data = {
+        "out": out,
+        "vocab_size": tokenizer.vocab_size,
+        "hash": tokenizer.hash,
+        "num_documents": report.num_texts,
+        "num_words": report.num_words,
+        "num_distinct_words": report.num_distinct_words,
+        "alphabet_size": report.alphabet_size,
+        "left_out": left_out,
+        "num_long_words": report.num_long_words,
+        "unk_share": report.unk_share,
+    }
+    lines = [
+        f"{tokenizer.vocab_size:,} tokens from {report.num_texts:,} documents: "
+        f"{report.num_words:,} words, {report.num_distinct_words:,} distinct, "
+        f"{report.alphabet_size:,} characters.",
+        f"[UNK] {report.unk_share:.4%} of the tokens; {len(left_out):,} characters left out"
+        + (": " + " ".join(repr(c) for c, _ in report.left_out[:10]) if left_out else "")
+        + (" ..." if len(left_out) > 10 else "")
+        + f"; {report.num_long_words:,} words are too long.",
+        f"{out} loads in clozemill build --tokenizer and in transformers.AutoTokenizer.",
+    ]
+    return View(data=data, text="\n".join(lines) + "\n")
 
 
 def peak_process_bytes() -> int:

@@ -1,0 +1,197 @@
+"""What a build would cost, from a real build of a small sample in a temporary folder."""
+
+import dataclasses
+import json
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import fsspec
+import pyarrow as pa
+
+from clozemill.pipeline.build import BuildReport, build
+from clozemill.pipeline.config import BuildConfig
+from clozemill.pipeline.documents import Document
+from clozemill.pipeline.engine import usable_cores
+from clozemill.pipeline.errors import InputError
+from clozemill.pipeline.inputs import InputSplit, Listing, list_inputs
+from clozemill.pipeline.read import ReadOptions, ReadTally, read_documents
+
+SAMPLE_SPLITS = 8
+SAMPLE_CHARACTERS = 1 << 20
+"""Text read from each sampled split."""
+
+SAMPLE_DOCUMENTS = 4
+"""Documents read from each sampled split at least."""
+
+_EXPANDED_BYTES = 4 << 20
+_WORK_BYTES_PER_TEXT_BYTE = 0.6
+# Token ids of two bytes at about four characters a token, lengths and ids of documents.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildEstimate:
+    """What a build is expected to read, write and take."""
+
+    num_files: int
+    num_input_bytes: int
+    num_text_bytes: int
+    num_documents: int
+    num_instances: int
+    num_dataset_bytes: int
+    num_work_bytes: int
+    """Disk for tokenized documents while the build runs, on top of the dataset."""
+
+    num_free_bytes: int
+    """Free space where the dataset is to go."""
+
+    num_seconds: float
+    workers: int
+    num_sampled_bytes: int
+    """Text that the estimate rests on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sample:
+    documents: list[Document]
+    num_bytes: int
+    """Stored bytes of the split, which the sample stands for."""
+
+    num_text_bytes: float
+    """About how many bytes of text the split holds."""
+
+    @property
+    def num_documents(self) -> float:
+        """About how many documents the split holds."""
+        return len(self.documents) * self.num_text_bytes / max(_text_bytes(self.documents), 1)
+
+
+def estimate_build(config: BuildConfig) -> BuildEstimate:
+    """Return what a build of this configuration would cost, writing nothing to its folder.
+
+    Raises:
+        ClozemillError: The build would fail on the sample.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        listing = list_inputs(
+            config.inputs,
+            input_format=config.input_format,
+            layout=config.layout,
+            spool_dir=Path(folder),
+        )
+        samples = [_sample(split, config) for split in _spread(listing.splits)]
+        documents = [document for sample in samples for document in sample.documents]
+        if not documents:
+            raise InputError("no documents in the sample; check the inputs and --text-field.")
+        report = _build_sample(documents[: config.limit_documents], config, Path(folder))
+    return _scaled(report, config, listing, samples)
+
+
+def _spread(splits: Sequence[InputSplit]) -> list[InputSplit]:
+    """Return a few splits from all over the inputs."""
+    step = max(len(splits) / SAMPLE_SPLITS, 1.0)
+    return [splits[int(i * step)] for i in range(min(len(splits), SAMPLE_SPLITS))]
+
+
+def _sample(split: InputSplit, config: BuildConfig) -> _Sample:
+    documents: list[Document] = []
+    num_characters = 0
+    is_whole = True
+    for document in read_documents(split, ReadOptions.from_config(config), ReadTally()):
+        if num_characters >= SAMPLE_CHARACTERS and len(documents) >= SAMPLE_DOCUMENTS:
+            is_whole = False
+            break
+        documents.append(document)
+        num_characters += len(document.text)
+    if is_whole or split.format not in ("txt", "jsonl"):
+        text_bytes, stored_bytes = _text_bytes(documents), float(split.num_bytes)
+    else:
+        text_bytes = _text_bytes(documents[:-1])
+        stored_bytes = (documents[-1].origin_offset - split.start) / _expansion(split)
+    share = max(stored_bytes / max(split.num_bytes, 1), 1e-9)
+    return _Sample(
+        documents=documents, num_bytes=split.num_bytes, num_text_bytes=text_bytes / share
+    )
+
+
+def _text_bytes(documents: Sequence[Document]) -> int:
+    return sum(len(document.text.encode()) for document in documents)
+
+
+def _expansion(split: InputSplit) -> float:
+    """Return how many bytes a stored byte of the file becomes, from its beginning."""
+    if split.compression is None:
+        return 1.0
+    with fsspec.open(split.path, "rb") as stored:
+        stream = pa.CompressedInputStream(pa.PythonFile(stored), split.compression)
+        text_bytes = len(stream.read(_EXPANDED_BYTES))
+        return float(text_bytes / max(stored.tell(), 1))
+
+
+def _build_sample(documents: list[Document], config: BuildConfig, folder: Path) -> BuildReport:
+    for name, chosen in (("warm-up", documents[:SAMPLE_DOCUMENTS]), ("sample", documents)):
+        path = folder / f"{name}.jsonl"
+        with path.open("w", encoding="utf-8") as stream:
+            for document in chosen:
+                record = {"text": document.text, "source": document.source}
+                stream.write(json.dumps(record) + "\n")
+        # The first build compiles what is not yet compiled, so that the second one is timed.
+        report = build(
+            dataclasses.replace(
+                config,
+                inputs=(str(path),),
+                out=str(folder / name),
+                validation=(),
+                source_field="source",
+                id_field=None,
+                text_field="text",
+                limit_documents=None,
+                workers=1,
+                engine="local",
+            )
+        )
+    return report
+
+
+def _scaled(
+    report: BuildReport, config: BuildConfig, listing: Listing, samples: Sequence[_Sample]
+) -> BuildEstimate:
+    manifest = report.manifest
+    records = manifest.ledger["records"][""]
+    num_input_bytes = sum(split.num_bytes for split in listing.splits)
+    # Each sample stands for as much of the input as its split is large.
+    represented = num_input_bytes / max(sum(sample.num_bytes for sample in samples), 1)
+    num_documents = max(
+        represented * sum(sample.num_documents for sample in samples), records["documents_read"]
+    )
+    scale = max(
+        represented * sum(sample.num_text_bytes for sample in samples) / records["text_bytes"], 1.0
+    )
+    if config.limit_documents and config.limit_documents < num_documents:
+        scale *= config.limit_documents / num_documents
+        num_documents = config.limit_documents
+    workers = config.workers or usable_cores()
+    instances = sum(entry.num_instances for entry in manifest.splits.values())
+    return BuildEstimate(
+        num_files=len(listing.files),
+        num_input_bytes=num_input_bytes,
+        num_text_bytes=round(scale * records["text_bytes"]),
+        num_documents=round(num_documents),
+        num_instances=round(scale * instances),
+        num_dataset_bytes=round(scale * sum(file.num_bytes for file in manifest.files)),
+        num_work_bytes=round(scale * records["text_bytes"] * _WORK_BYTES_PER_TEXT_BYTE),
+        num_free_bytes=shutil.disk_usage(_existing(Path(config.out or "."))).free,
+        num_seconds=scale * sum(report.seconds.values()) / workers,
+        workers=workers,
+        num_sampled_bytes=records["text_bytes"],
+    )
+
+
+def _existing(path: Path) -> Path:
+    """Return the nearest folder of a path that exists."""
+    path = path.absolute()
+    while not path.is_dir():
+        path = path.parent
+    return path

@@ -1,0 +1,91 @@
+"""A vocabulary from inputs: reading them and writing the tokenizer folder."""
+
+import tempfile
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+
+from clozemill.pipeline.config import BuildConfig
+from clozemill.pipeline.errors import ConfigError
+from clozemill.pipeline.inputs import Listing, list_inputs
+from clozemill.pipeline.progress import Progress
+from clozemill.pipeline.read import ReadOptions, ReadTally, read_documents
+from clozemill.pipeline.tokenizer import PretrainingTokenizer
+from clozemill.pipeline.vocab import VocabularyReport, VocabularySettings, train_vocabulary
+
+_MODEL_MAX_LENGTH = 512
+"""BERT's; the tokenizer of a build states that build's own length."""
+
+
+def build_vocabulary(
+    config: BuildConfig,
+    settings: VocabularySettings,
+    out: Path,
+    *,
+    on_progress: Callable[[Progress], None],
+) -> tuple[PretrainingTokenizer, VocabularyReport]:
+    """Train a vocabulary on the inputs and write its folder, unless another one is there.
+
+    Args:
+        config: Which documents to read; nothing else of it is used.
+        settings: How to train.
+        out: The folder; one that holds this very vocabulary is left as it is.
+        on_progress: Called after each part of the inputs.
+
+    Raises:
+        ConfigError: The folder holds something else.
+        InputError: An input cannot be read.
+        TokenizerError: There is no word, or a setting cannot be used.
+    """
+    with tempfile.TemporaryDirectory() as spool_dir:
+        listing = list_inputs(
+            config.inputs,
+            input_format=config.input_format,
+            layout=config.layout,
+            spool_dir=Path(spool_dir),
+        )
+        tally = ReadTally()
+        texts = islice(_texts(listing, config, tally, on_progress), config.limit_documents)
+        tokenizer, report = train_vocabulary(texts, settings)
+    tally.raise_if_no_text(config.text_field)
+    _write(tokenizer, out)
+    return tokenizer, report
+
+
+def _texts(
+    listing: Listing,
+    config: BuildConfig,
+    tally: ReadTally,
+    on_progress: Callable[[Progress], None],
+) -> Iterator[str]:
+    options = ReadOptions.from_config(config)
+    total = sum(split.num_bytes for split in listing.splits)
+    done = 0
+    for split in listing.splits:
+        for document in read_documents(split, options, tally):
+            yield document.text
+        done += split.num_bytes
+        on_progress(Progress(stage="reading", done=done, total=total))
+
+
+def _write(tokenizer: PretrainingTokenizer, out: Path) -> None:
+    """Write the folder complete or not at all; the same tokenizer twice is no error."""
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as aside:
+            fresh = Path(aside) / "tokenizer"
+            tokenizer.save(fresh, model_max_length=_MODEL_MAX_LENGTH)
+            if not out.exists() or not any(out.iterdir()):
+                fresh.replace(out)
+                return
+            for path in fresh.iterdir():
+                old = out / path.name
+                if not old.is_file() or old.read_bytes() != path.read_bytes():
+                    raise ConfigError(
+                        f"{out} is not empty and its {path.name} is not this vocabulary's; "
+                        "choose another --out, or delete it."
+                    )
+    except OSError as error:
+        raise ConfigError(
+            f"cannot write {out}: {error.strerror or error}; choose another --out."
+        ) from error
