@@ -9,13 +9,13 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import forkserver
 from multiprocessing.connection import wait as wait_for_handles
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
 from clozemill.pipeline.errors import ClozemillError, ConfigError
 
@@ -24,6 +24,9 @@ Result = TypeVar("Result")
 
 _PRELOADED = ["clozemill.pipeline.mapping", "clozemill.pipeline.reduce"]
 """What workers run: imported once, before they are forked."""
+
+Results: TypeAlias = Generator[Result, None, None]
+"""Results as they come; closing it early stops the work."""
 
 SINGLE_THREADED = {
     "OMP_NUM_THREADS": "1",
@@ -42,7 +45,7 @@ class Engine(Protocol):
     def __exit__(self, *error: object) -> None:
         """Stop all workers."""
 
-    def run(self, function: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[Result]:
+    def run(self, function: Callable[[Task], Result], tasks: Sequence[Task]) -> Results[Result]:
         """Yield the results as they come."""
 
 
@@ -82,7 +85,7 @@ class LocalEngine:
         if self._workers > 1:
             context = multiprocessing.get_context("forkserver")
             context.set_forkserver_preload(_PRELOADED)
-            with _environment(SINGLE_THREADED):
+            with _environment(SINGLE_THREADED), _interrupts_held_back():
                 forkserver.ensure_running()
             self._pool = ProcessPoolExecutor(
                 self._workers, mp_context=context, initializer=_start_worker
@@ -94,7 +97,7 @@ class LocalEngine:
         if self._pool is not None:
             _stop(self._pool)
 
-    def run(self, function: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[Result]:
+    def run(self, function: Callable[[Task], Result], tasks: Sequence[Task]) -> Results[Result]:
         """Yield the results as they come.
 
         Raises:
@@ -134,6 +137,16 @@ def _start_worker() -> None:
         os._exit(1)
 
     threading.Thread(target=follow_parent, daemon=True).start()
+
+
+@contextlib.contextmanager
+def _interrupts_held_back() -> Iterator[None]:
+    """Let no Ctrl-C reach the processes started inside while they are still importing."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextlib.contextmanager

@@ -5,10 +5,10 @@ bytes, so losing a node costs time and nothing else.
 """
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from clozemill.pipeline.engine import SINGLE_THREADED, Result, Task
+from clozemill.pipeline.engine import SINGLE_THREADED, Result, Results, Task
 from clozemill.pipeline.errors import ClozemillError, ConfigError
 
 _MOST_RETRIES = 8
@@ -47,7 +47,7 @@ class RayEngine:
         if self._is_ours:
             self._ray.shutdown()
 
-    def run(self, function: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[Result]:
+    def run(self, function: Callable[[Task], Result], tasks: Sequence[Task]) -> Results[Result]:
         """Yield the results as they come.
 
         Raises:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,9 @@ SPECIAL_ROLES = ("pad", "unk", "cls", "sep", "mask")
 TOKENIZER_FOLDER = "tokenizer"
 SPLITS = ("train", "validation")
 """The splits a dataset can have, in the order they are listed."""
+
+
+_FINGERPRINT = re.compile("[0-9a-f]{32}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,6 +226,8 @@ def _check_whole(manifest: Manifest, where: str) -> None:
     place = f"{where}: configuration.max_seq_length"
     if not 3 <= _int(longest, place) < 2**16:
         raise _wrong(longest, "a length below 65,536", place)
+    if not _FINGERPRINT.fullmatch(manifest.fingerprints.instances):
+        raise _wrong(manifest.fingerprints.instances, "32 hex digits", f"{where}: fingerprints")
     for role in SPECIAL_ROLES:
         if manifest.tokenizer.special_ids.get(role, -1) not in range(manifest.tokenizer.vocab_size):
             raise DatasetError(f"{where} has no id for the {role} token; copy the dataset again.")
@@ -281,9 +287,14 @@ def _int(value: Any, where: str) -> int:
 
 
 def _text(value: Any, where: str) -> str:
-    if not _is_text(value):
+    if not _is_text(value) or not _is_encodable(value):
         raise _wrong(value, "a text", where)
     return str(value)
+
+
+def _is_encodable(text: str) -> bool:
+    """Return whether the text has no half of a surrogate pair, which JSON can smuggle in."""
+    return not any("\ud800" <= char <= "\udfff" for char in text)
 
 
 def _list(value: Any, where: str) -> list[Any]:

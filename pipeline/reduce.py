@@ -8,7 +8,6 @@ import dataclasses
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +42,7 @@ from clozemill.pipeline.shards import (
     write_options,
 )
 from clozemill.pipeline.splits import SplitRule
-from clozemill.pipeline.tokenizer import PretrainingTokenizer, load_tokenizer
+from clozemill.pipeline.tokenizer import load_known_tokenizer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,11 +126,6 @@ def _shard_from_json(entry: dict[str, Any]) -> Shard:
     return Shard(**{**entry, "members": tuple(map(tuple, entry["members"]))})
 
 
-@lru_cache(maxsize=1)
-def _tokenizer(folder: str, tokenizer_hash: str) -> PretrainingTokenizer:
-    return load_tokenizer(folder)
-
-
 def _reduce(task: ReduceTask) -> ReduceReceipt:
     paths = [Path(task.map_dir) / part for part in task.parts]
     documents = load_bucket(task.bucket, paths, task.split_rule, task.config)
@@ -141,12 +135,14 @@ def _reduce(task: ReduceTask) -> ReduceReceipt:
     shards = tuple(writer.write_shards())
     origins = f"{task.name}.origins.jsonl"
     _write_origins(documents, Path(task.reduce_dir) / origins)
+    ledger = bucket_ledger(task.bucket.split, documents, corpus, drawn)
+    ledger.update(writer.ledger)
     return ReduceReceipt(
         split=task.bucket.split,
         shards=shards,
         documents=_write_documents(documents, drawn, task),
         digest=writer.digest,
-        ledger=bucket_ledger(task.bucket.split, documents, corpus, drawn) + writer.ledger,
+        ledger=ledger,
         expected=_expected_by_source(documents, corpus, drawn),
         origins=origins,
     )
@@ -163,7 +159,7 @@ class _BucketWriter:
         self.batch_rows = rows_per_batch(task.config.max_seq_length, self.num_variants)
         self.corpus = corpus
         self.instances = instances
-        self.tokenizer = _tokenizer(task.tokenizer_dir, task.tokenizer_hash)
+        self.tokenizer = load_known_tokenizer(task.tokenizer_dir, task.tokenizer_hash)
         self.rule = mask_rule(task.config, self.tokenizer)
         self.schema = instance_schema(
             token_dtype=self.tokenizer.token_dtype,

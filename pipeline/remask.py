@@ -98,9 +98,10 @@ class _Remasker:
     def finish(self, manifest: Manifest) -> Manifest:
         """Return the manifest with the new fingerprint and the new counts of masks."""
         ledger = {section: dict(splits) for section, splits in manifest.ledger.items()}
+        masks = ledger.setdefault("masks", {})
         for (split, reason), count in self.counts.items():
-            section = ledger.setdefault("masks", {})
-            section[split] = {**section.get(split, {}), reason: count}
+            counts = {**masks.get(split, {}), reason: count}
+            masks[split] = {name: number for name, number in counts.items() if number}
         key = dataset_fingerprint(manifest.fingerprints.instances, self.config)
         fingerprints = dataclasses.replace(manifest.fingerprints, dataset=key)
         return dataclasses.replace(manifest, fingerprints=fingerprints, ledger=ledger)

@@ -72,9 +72,7 @@ def rewrite_dataset(
     if out.resolve() == dataset.folder.resolve():
         raise ConfigError(f"{out} is the dataset itself; choose another folder for --out.")
     with open_workspace(out) as workspace:
-        if overwrite:
-            workspace.clear()
-        elif workspace.is_finished:
+        if workspace.is_finished and not overwrite:
             raise ConfigError(
                 f"{out} already holds a dataset; use --overwrite to replace it, or another --out."
             )
@@ -83,7 +81,8 @@ def rewrite_dataset(
             **rewrite.config.settings("masks", "layout"),
         }
         digests = {split: e.dataset_digest for split, e in dataset.manifest.splits.items()}
-        workspace.begin({"rewritten_dataset": digests, **configuration})
+        identity = {"rewritten_dataset": digests, **configuration}
+        workspace.begin(identity, overwrite=overwrite)
         _copy_beside(dataset, workspace, rewrite)
         shards, splits = _write_splits(dataset, out, rewrite, on_shard or (lambda shard: None))
         manifest = dataclasses.replace(
