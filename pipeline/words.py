@@ -15,16 +15,16 @@ with blanks, CJK ideographs:
   composed forms (with U+0338), and are part of a word when a text is composed first.
 """
 
-import json
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from tokenizers import models
 
 from clozemill.pipeline import wordtable
-from clozemill.pipeline.tokenizer import PretrainingTokenizer, flat_steps
+from clozemill.pipeline.tokenizer import PretrainingTokenizer, backend_steps
 from clozemill.pipeline.wordtable import Splitting, WordTable
 
 MAX_WORDS = 1 << 20
@@ -43,14 +43,14 @@ _COMPOSED = b"<=>"
 
 def is_word_local(tokenizer: PretrainingTokenizer) -> bool:
     """Whether words can be encoded one by one: see the top of this module."""
-    state = json.loads(tokenizer.backend.to_str())
-    steps = [step["type"] for step in flat_steps(state, "normalizer")]
+    backend = tokenizer.backend
+    steps = [step["type"] for step in backend_steps(backend, "normalizer")]
     return (
         steps in ([], ["Lowercase"], ["BertNormalizer"], ["NFC", "BertNormalizer"])
-        and [step["type"] for step in flat_steps(state, "pre_tokenizer")] == ["BertPreTokenizer"]
-        and state["model"]["type"] == "WordPiece"
-        and state["model"]["continuing_subword_prefix"] == "##"
-        and not state["added_tokens"]
+        and backend_steps(backend, "pre_tokenizer") == [{"type": "BertPreTokenizer"}]
+        and isinstance(backend.model, models.WordPiece)
+        and backend.model.continuing_subword_prefix == "##"
+        and not backend.get_added_tokens_decoder()
     )
 
 
@@ -72,13 +72,12 @@ class WordRules(NamedTuple):
 
 def word_rules(tokenizer: PretrainingTokenizer) -> WordRules:
     """Return the rules of a tokenizer for which `is_word_local` holds."""
-    state: dict[str, Any] = json.loads(tokenizer.backend.to_str())
-    steps = flat_steps(state, "normalizer")
+    steps = backend_steps(tokenizer.backend, "normalizer")
     return WordRules(
         is_lower_case=tokenizer.is_lower_case,
         has_padded_ideographs=any(step.get("handle_chinese_chars") for step in steps),
         is_composed=any(step["type"] == "NFC" for step in steps),
-        max_word_characters=state["model"]["max_input_chars_per_word"],
+        max_word_characters=tokenizer.backend.model.max_input_chars_per_word,
     )
 
 
