@@ -100,8 +100,7 @@ class _Remasker:
         ledger = {section: dict(splits) for section, splits in manifest.ledger.items()}
         masks = ledger.setdefault("masks", {})
         for (split, reason), count in self.counts.items():
-            counts = {**masks.get(split, {}), reason: count}
-            masks[split] = {name: number for name, number in counts.items() if number}
+            masks[split] = {**masks.get(split, {}), reason: count}
         key = dataset_fingerprint(manifest.fingerprints.instances, self.config)
         fingerprints = dataclasses.replace(manifest.fingerprints, dataset=key)
         return dataclasses.replace(manifest, fingerprints=fingerprints, ledger=ledger)
