@@ -143,7 +143,7 @@ def _reduce(task: ReduceTask) -> ReduceReceipt:
         documents=_write_documents(documents, drawn, task),
         digest=writer.digest,
         ledger=ledger,
-        expected=_expected_by_source(documents, corpus, drawn),
+        expected=_expected_by_source(documents, corpus, drawn, task.config),
         origins=origins,
     )
 
@@ -257,9 +257,10 @@ class _BucketWriter:
 
 
 def _expected_by_source(
-    documents: BucketDocuments, corpus: Corpus, drawn: Drawn
+    documents: BucketDocuments, corpus: Corpus, drawn: Drawn, config: BuildConfig
 ) -> dict[str, list[float]]:
-    if drawn.loss is not None:
+    # Steered labels follow from each other, so no document has an expectation of its own.
+    if not config.has_pairs or config.nsp_balance == "exact":
         return {}
     expected = expected_labels(corpus, drawn.targets)
     sources = documents.table["source"].take(documents.kept)

@@ -123,7 +123,7 @@ def test_words_of_all_sizes_agree_with_whole_numbers() -> None:
     top = 2**64 - 1
     for words in [(0, 0, 0, 0, 0), (top, top, top, 2**62, 33), (2**63, 1, 2**53 + 1, 7, 5)]:
         assert key_of(*words) == reference.hash64(*words)
-    for bound in (1, 2, 3, 2**31, 2**32 + 1, 2**53 + 1, 2**63 - 1):
+    for bound in (1, 2, 3, 2**31, 2**32 + 1, 2**53 + 1, REJECTING_BOUND, 2**63 - 1):
         expected = [reference.bounded(top, j, bound) for j in range(50)]
         assert many_bounded(top, 50, bound) == expected
 
