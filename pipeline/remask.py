@@ -82,11 +82,18 @@ class _Remasker:
     def __init__(self, config: BuildConfig, tokenizer: PretrainingTokenizer) -> None:
         self.config = config
         self.rule = mask_rule(config, tokenizer)
+        self.vocab_size = tokenizer.vocab_size
         self.unmaskable = [tokenizer.cls_id, tokenizer.sep_id]
         self.counts: Counter[tuple[str, str]] = Counter()
 
     def change(self, columns: InstanceColumns, split: str) -> InstanceColumns:
         """Return the instances with new masks."""
+        if int(columns.tokens.input_ids.max()) >= self.vocab_size:
+            # The kernel looks ids up without asking.
+            raise DatasetError(
+                f"the dataset holds token ids of {self.vocab_size} and above, which its tokenizer "
+                "does not have; find the damaged shard with clozemill verify."
+            )
         num_variants = self.config.num_variants(split)
         ids = np.ascontiguousarray(columns.instance_ids).view(np.uint64)
         masks = draw_masks(columns.tokens, ids, np.arange(num_variants), self.rule)
@@ -100,8 +107,7 @@ class _Remasker:
         ledger = {section: dict(splits) for section, splits in manifest.ledger.items()}
         masks = ledger.setdefault("masks", {})
         for (split, reason), count in self.counts.items():
-            counts = {**masks.get(split, {}), reason: count}
-            masks[split] = {name: number for name, number in counts.items() if number}
+            masks[split] = {**masks.get(split, {}), reason: count}
         key = dataset_fingerprint(manifest.fingerprints.instances, self.config)
         fingerprints = dataclasses.replace(manifest.fingerprints, dataset=key)
         return dataclasses.replace(manifest, fingerprints=fingerprints, ledger=ledger)

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from clozemill.pipeline.columns import InstanceColumns, binary16_array, read_columns
@@ -96,10 +98,12 @@ class _Documents:
         self.used = np.zeros((2, len(order)), np.int64)
 
     def _facts(self, batch: Any) -> NDArray[np.int64]:
-        split = np.array([_place(name, self.splits) for name in batch.column("split").to_pylist()])
-        is_kept = np.array([fate == "kept" for fate in batch.column("fate").to_pylist()])
-        names = ("num_sentences", "num_tokens", "num_passes")
-        counts = [batch.column(name).to_numpy() for name in names]
+        names = pa.array(self.splits, pa.string())
+        split = pc.index_in(batch.column("split"), names).fill_null(-1).to_numpy()
+        is_kept = pc.equal(batch.column("fate"), "kept").to_numpy(zero_copy_only=False)
+        counts = [
+            batch.column(name).to_numpy() for name in ("num_sentences", "num_tokens", "num_passes")
+        ]
         return np.stack([split, is_kept, *counts], axis=1)
 
     def problems(self) -> Iterator[Problem]:
@@ -175,7 +179,3 @@ class _Documents:
                     f"{int(differs.sum())} documents do not have each of their {what} in instances "
                     f"once per pass, the first is {self.keys[place].tobytes().hex()}",
                 )
-
-
-def _place(name: str, names: tuple[str, ...]) -> int:
-    return names.index(name) if name in names else -1

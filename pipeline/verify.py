@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.compute as pc
 
 from clozemill.pipeline.canonical import binary_column, join_rows
 from clozemill.pipeline.columns import InstanceColumns, read_columns
@@ -149,11 +150,8 @@ class _RowChecker:
         self.digest = Digest()
         self.counts: Counter[tuple[str, str]] = Counter()
         self.mask_rule = self._mask_rule()
-        self.num_passes = 1 + max(
-            (
-                max(batch.column("num_passes").to_pylist(), default=0)
-                for batch in dataset.documents()
-            ),
+        self.num_passes = max(
+            (pc.max(batch.column("num_passes")).as_py() or 0 for batch in dataset.documents()),
             default=0,
         )
 
@@ -161,6 +159,11 @@ class _RowChecker:
         """Return the rule that masks are drawn again with, or None where draws have changed."""
         manifest = self.dataset.manifest
         tokenizer = load_tokenizer(self.dataset.tokenizer_path)
+        if tokenizer.vocab_size != manifest.tokenizer.vocab_size:
+            raise DatasetError(
+                f"the tokenizer in {self.dataset.tokenizer_path} has {tokenizer.vocab_size} "
+                f"tokens, but the manifest says {manifest.tokenizer.vocab_size}; copy it again."
+            )
         if tokenizer.hash != manifest.tokenizer.hash:
             raise DatasetError(
                 f"the tokenizer in {self.dataset.tokenizer_path} has the hash {tokenizer.hash}, "

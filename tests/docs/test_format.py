@@ -70,7 +70,15 @@ READERS = {
 }
 
 
-@pytest.mark.parametrize("library", READERS)
+@pytest.mark.parametrize(
+    "library",
+    [
+        "pyarrow",
+        "duckdb",
+        pytest.param("datasets", marks=pytest.mark.slow),
+        pytest.param("webdataset", marks=pytest.mark.slow),
+    ],
+)
 def test_readers_of_the_page_read_what_we_read(work: Path, library: str):
     code = block(READERS[library])
     lines = [line for line in code.splitlines() if line and not line.startswith("import")]

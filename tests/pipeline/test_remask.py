@@ -3,10 +3,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.pipeline.small_datasets import build_small, tree
+from tests.pipeline.small_datasets import build_small, spoil, tree
 
+from clozemill.pipeline.columns import InstanceColumns
 from clozemill.pipeline.dataset import open_dataset
-from clozemill.pipeline.errors import ConfigError
+from clozemill.pipeline.errors import ConfigError, DatasetError
 from clozemill.pipeline.remask import remask_dataset
 from clozemill.pipeline.verify import verify_dataset
 
@@ -63,3 +64,16 @@ def test_impossible_masks_are_refused(built: Path, tmp_path: Path):
     with pytest.raises(ConfigError, match=r"masked_lm_prob is 1\.5"):
         remask_dataset(built, tmp_path / "out", {"masked_lm_prob": 1.5})
     assert not (tmp_path / "out").exists()
+
+
+def test_ids_outside_the_vocabulary_are_an_error_not_a_crash(tmp_path: Path):
+    def edit(columns: InstanceColumns) -> InstanceColumns:
+        ids = columns.tokens.input_ids.copy()
+        ids[1] = 60_000
+        return columns._replace(tokens=columns.tokens._replace(input_ids=ids))
+
+    folder = build_small(tmp_path)
+    spoil(folder, edit)
+    with pytest.raises(DatasetError, match="token ids of 257 and above"):
+        remask_dataset(folder, tmp_path / "out", {"mask_variants": 2})
+    assert not (tmp_path / "out" / "manifest.json").exists()
