@@ -125,7 +125,7 @@ class BuildConfig:
     )
     limit_documents: int | None = _setting(None, "input", "Read only the first N documents.")
     bucket_tokens: int = _setting(
-        8_000_000, "instances", "Documents are shuffled and paired within buckets of this size."
+        4_000_000, "instances", "Documents are shuffled and paired within buckets of this size."
     )
 
     format: str = _setting("arrow", "layout", "File format of the shards.", ("arrow", "webdataset"))
@@ -134,6 +134,9 @@ class BuildConfig:
     )
     shard_size: int = _setting(65_536, "layout", "Most instances in one shard.")
 
+    split_bytes: int = _setting(
+        32 << 20, "execution", "About how much of the inputs one task reads, in bytes as stored."
+    )
     workers: int | None = _setting(None, "execution", "Worker processes; by default all cores.")
     engine: str = _setting("local", "execution", "Where the tasks run.", ("local", "ray"))
     ray_address: str | None = _setting(None, "execution", "Address of a running Ray cluster.")
@@ -200,6 +203,7 @@ _RANGES: dict[str, tuple[int, int]] = {
     "limit_documents": (1, 2**62),
     "bucket_tokens": (1_000, 100_000_000),
     "shard_size": (1, 10_000_000),
+    "split_bytes": (1_000, 2**40),
     "workers": (1, 4_096),
     "seed": (0, 2**64 - 1),
     "split_seed": (0, 2**64 - 1),
@@ -244,6 +248,11 @@ def fingerprint(settings: dict[str, Any]) -> str:
     """
     text = json.dumps(settings, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def dataset_fingerprint(instance_fingerprint: str, config: BuildConfig) -> str:
+    """Return the fingerprint of instances with their masks; only settings of masks are read."""
+    return fingerprint({"instances": instance_fingerprint, "masks": config.settings("masks")})
 
 
 def read_config_file(path: str | Path) -> dict[str, Any]:

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from clozemill import __version__
-from clozemill.pipeline.config import BuildConfig, fingerprint
+from clozemill.pipeline.config import BuildConfig, dataset_fingerprint, fingerprint
 from clozemill.pipeline.digest import Digest
 from clozemill.pipeline.draws import GENERATOR_VERSION
+from clozemill.pipeline.errors import InputError
 from clozemill.pipeline.files import atomic_file, folder_checksums
 from clozemill.pipeline.inputs import InputFile
 from clozemill.pipeline.ledger import Ledger, close_ledger, merge_ledgers, to_json
@@ -36,6 +37,7 @@ class BuildIdentity:
     """What tells one build from another."""
 
     fingerprints: Fingerprints
+    tokenizer_hash: str
     libraries: dict[str, str]
     """Versions of the libraries that decide content."""
 
@@ -59,12 +61,15 @@ def identify(
     masks, layout = config.settings("masks"), config.settings("layout")
     inventory = {file.path: [file.num_bytes, file.version] for file in files}
     reading = {k: v for k, v in config.settings("input").items() if k != "inputs"}
+    if config.limit_documents is not None:
+        reading["input_order"] = [file.path for file in files]
     return BuildIdentity(
         fingerprints=Fingerprints(
             instances=fingerprint(instances),
-            dataset=fingerprint({"instances": instances, "masks": masks}),
+            dataset=dataset_fingerprint(fingerprint(instances), config),
             layout=fingerprint(layout),
         ),
+        tokenizer_hash=tokenizer.hash,
         libraries=libraries,
         record={**instances, **masks, **layout, **reading, "inputs": inventory},
     )
@@ -92,6 +97,11 @@ def finish(
     """Close the ledger and write origins, log and, last, the manifest."""
     ledger = merge_ledgers([outcome.tally, *(receipt.ledger for receipt in outcome.receipts)])
     close_ledger(ledger)
+    if not ledger["instances", "train", "all"]:
+        raise InputError(
+            f"no instances: long_sentences is {config.long_sentences!r} and no sentence fits "
+            f"max_seq_length {config.max_seq_length}; raise it, or split long sentences."
+        )
     manifest = Manifest(
         package_version=__version__,
         configuration={

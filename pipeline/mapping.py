@@ -25,7 +25,7 @@ from clozemill.pipeline.files import atomic_file, write_json
 from clozemill.pipeline.inputs import InputSplit
 from clozemill.pipeline.read import ReadOptions, ReadTally, read_documents
 from clozemill.pipeline.sentences import find_sentences
-from clozemill.pipeline.tokenizer import load_tokenizer
+from clozemill.pipeline.tokenizer import load_known_tokenizer
 
 PART_BYTES = 16 << 20
 """Text held by a task before it writes a part; also bounds the sentences in memory."""
@@ -49,6 +49,9 @@ class MapTask:
     sentence_rule: str
     limit_documents: int | None
     tokenizer_dir: str
+    tokenizer_hash: str
+    """Tells the process whether the tokenizer it has loaded is still the one in the folder."""
+
     map_dir: str
 
     @property
@@ -60,6 +63,9 @@ class MapTask:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MapReceipt:
     """What a finished task left behind."""
+
+    splits: tuple[InputSplit, ...]
+    """What was read: tasks of one name differ where inputs were reordered or cut otherwise."""
 
     parts: tuple[str, ...]
     sizes: tuple[int, ...]
@@ -74,7 +80,7 @@ def run_map_task(task: MapTask) -> MapReceipt:
     """Return the receipt of a task, doing the task first unless it was done before."""
     path = Path(task.map_dir) / f"{task.name}.json"
     receipt = _trusted_receipt(path)
-    if receipt is None:
+    if receipt is None or receipt.splits != task.splits:
         receipt = _map(task)
         write_json(path, dataclasses.asdict(receipt))
     return receipt
@@ -89,27 +95,36 @@ def _trusted_receipt(path: Path) -> MapReceipt | None:
         return None
     if sizes != record["sizes"]:
         return None
-    return MapReceipt(**{**record, "parts": tuple(record["parts"]), "sizes": tuple(sizes)})
+    return MapReceipt(
+        splits=tuple(InputSplit(**split) for split in record["splits"]),
+        parts=tuple(record["parts"]),
+        sizes=tuple(sizes),
+        tally=record["tally"],
+        num_special_in_text=record["num_special_in_text"],
+    )
 
 
 def _map(task: MapTask) -> MapReceipt:
     tally = ReadTally()
-    encoder = make_encoder(_tokenizer(task.tokenizer_dir))
+    encoder = _encoder(task.tokenizer_dir, task.tokenizer_hash)
+    num_special_before = encoder.num_special_in_text
     parts = tuple(
         _write_part(documents, task, encoder, f"{task.name}-{number:05d}.arrow")
         for number, documents in enumerate(_chunks(_task_documents(task, tally)))
     )
     return MapReceipt(
+        splits=task.splits,
         parts=parts,
         sizes=tuple((Path(task.map_dir) / part).stat().st_size for part in parts),
         tally=tally.to_json(),
-        num_special_in_text=encoder.num_special_in_text,
+        num_special_in_text=encoder.num_special_in_text - num_special_before,
     )
 
 
 @lru_cache(maxsize=1)
-def _tokenizer(folder: str) -> Any:
-    return load_tokenizer(folder)
+def _encoder(folder: str, tokenizer_hash: str) -> Encoder:
+    """Return an encoder that goes from task to task, since it knows more words after each."""
+    return make_encoder(load_known_tokenizer(folder, tokenizer_hash))
 
 
 def _task_documents(task: MapTask, tally: ReadTally) -> Iterator[Document]:
@@ -167,6 +182,7 @@ def _part_batch(documents: list[Document], task: MapTask, encoder: Encoder) -> p
             "num_unknown": _count_per_document(
                 encoded.token_ids == encoder.tokenizer.unk_id, token_ends
             ),
+            "longest_sentence": _longest(lengths, kept_ends),
             "tokens": _lists(encoded.token_ids, token_ends),
             "sentence_lengths": _lists(lengths, kept_ends),
         }
@@ -181,6 +197,12 @@ def _kept_sentences(
     is_kept = lengths > 0
     num_kept_before = np.concatenate([[0], np.cumsum(is_kept)])
     return lengths[is_kept].astype(np.uint32), num_kept_before[ends]
+
+
+def _longest(lengths: NDArray[np.uint32], ends: NDArray[np.int64]) -> pa.Array:
+    """Return the tokens of each document's longest sentence; 0 where it has none."""
+    longest = np.maximum.reduceat(np.append(lengths, 0), ends[:-1])
+    return pa.array(np.where(np.diff(ends) > 0, longest, 0), pa.int64())
 
 
 def _count_per_document(flags: NDArray[np.bool_], ends: NDArray[np.int64]) -> pa.Array:

@@ -4,6 +4,7 @@ import hashlib
 import json
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -117,6 +118,22 @@ def load_tokenizer(name: str | Path) -> PretrainingTokenizer:
     return make_tokenizer(state, config=config, name=str(name))
 
 
+@lru_cache(maxsize=1)
+def load_known_tokenizer(folder: str, tokenizer_hash: str) -> PretrainingTokenizer:
+    """Return the tokenizer of this hash in a folder, kept from task to task of a process.
+
+    Raises:
+        TokenizerError: The folder holds another one.
+    """
+    tokenizer = load_tokenizer(folder)
+    if tokenizer.hash != tokenizer_hash:
+        raise TokenizerError(
+            f"{folder} holds the tokenizer {tokenizer.hash} and not {tokenizer_hash}; it was "
+            "changed while it was in use: run the same command again."
+        )
+    return tokenizer
+
+
 def make_tokenizer(state: Json, *, config: Json | None = None, name: str) -> PretrainingTokenizer:
     """Return the tokenizer of a `tokenizer.json` object.
 
@@ -200,6 +217,8 @@ def _without_specials(backend: Tokenizer, special: set[int]) -> Json:
         vocab = state["model"]["vocab"]
         if token["id"] in special and isinstance(vocab, dict):
             vocab.setdefault(token["content"], token["id"])
+    for step in flat_steps(state, "normalizer"):
+        step.update(_effective(step))
     state["added_tokens"] = [t for t in state["added_tokens"] if t["id"] not in special]
     return state | {"truncation": None, "padding": None, "post_processor": None}
 
@@ -243,7 +262,7 @@ def _hash(
     model = {key: value for key, value in state["model"].items() if key != "vocab"}
     if not isinstance(state["model"]["vocab"], dict):
         model["scores"] = state["model"]["vocab"]
-    steps = [_effective(step) for step in flat_steps(state, "normalizer")]
+    steps = flat_steps(state, "normalizer")
     everything = [
         list(pieces), model, steps, flat_steps(state, "pre_tokenizer"),
         state["added_tokens"], roles, special_ids.tolist(),
@@ -315,7 +334,7 @@ def _saved_config(tokenizer: PretrainingTokenizer, model_max_length: int | None)
     steps = _steps(tokenizer)
     if len(steps) == 1 and steps[0]["type"] == "BertNormalizer":
         config["do_lower_case"] = steps[0]["lowercase"]
-        config["strip_accents"] = _effective(steps[0])["strip_accents"]
+        config["strip_accents"] = steps[0]["strip_accents"]
         config["tokenize_chinese_chars"] = steps[0]["handle_chinese_chars"]
     is_bert = _is_plain_bert(tokenizer)
     config["tokenizer_class"] = "BertTokenizer" if is_bert else "PreTrainedTokenizerFast"

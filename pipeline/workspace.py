@@ -9,20 +9,26 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from clozemill.pipeline.errors import ConfigError
+from clozemill.pipeline.errors import ConfigError, DatasetError
 from clozemill.pipeline.files import is_temporary, write_json
 from clozemill.pipeline.manifest import MANIFEST_NAME, read_manifest
-from clozemill.pipeline.shards import SUFFIX_OF_FORMAT
 
 WORK_NAME = ".build"
 LOG_NAME = "build.log.jsonl"
 ORIGINS_NAME = "origins.jsonl"
 TOKENIZER_NAME = "tokenizer"
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt")
+
+_OUTPUT_NAME = re.compile(
+    r"(train|validation)-\d{5}-\d{3,}\.(arrow|tar)|documents-(train|validation)-\d{5}\.arrow"
+)
+"""What the tasks of the second stage write."""
 
 
 class Workspace:
@@ -31,6 +37,7 @@ class Workspace:
     def __init__(self, out: Path) -> None:
         """Name the folders; nothing is made yet."""
         self.out = out
+        self.is_new = not out.exists()
         self.work = out / WORK_NAME
         self.map_dir = self.work / "map"
         self.reduce_dir = self.work / "reduce"
@@ -42,30 +49,42 @@ class Workspace:
         """Whether the folder holds a dataset."""
         return (self.out / MANIFEST_NAME).exists()
 
-    def begin(self, identity: dict[str, Any]) -> None:
-        """Take up an unfinished build of the same identity, or start one.
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether a build was begun here and did not end."""
+        return self._record.exists()
+
+    @property
+    def _record(self) -> Path:
+        return self.work / "build.json"
+
+    def begin(self, identity: dict[str, Any], *, overwrite: bool = False) -> None:
+        """Take up an unfinished build of the same settings, or start one.
+
+        Args:
+            identity: What tells this build from others, ready for JSON.
+            overwrite: Delete a dataset or unfinished build of ours first.
 
         Raises:
-            ConfigError: The folder holds an unfinished build of something else, or other files.
+            ConfigError: The folder holds an unfinished build with other settings, or other files.
         """
-        record = self.work / "build.json"
-        if record.exists():
-            _check_same(json.loads(record.read_text()), identity, self.out, "an unfinished build")
+        if overwrite and (self.is_finished or self.is_unfinished):
+            self._clear()
+        elif self.is_unfinished:
+            found = json.loads(self._record.read_text())
+            asked = {**identity, "inputs": found.get("inputs")}
+            _check_same(found, asked, self.out, "an unfinished build")
             self._remove_temporaries()
+            self._forget_changed(found.get("inputs", {}), identity.get("inputs", {}))
         else:
-            foreign = sorted(path.name for path in self.out.iterdir() if path != self.work)
-            if foreign:
-                raise ConfigError(
-                    f"{self.out} holds {foreign[0]!r} and is not a dataset of ours; "
-                    "choose an empty or new folder for --out."
-                )
+            self._check_empty()
         for folder in (self.map_dir, self.reduce_dir, self.spool_dir):
             folder.mkdir(parents=True, exist_ok=True)
-        write_json(record, identity)
+        write_json(self._record, identity)
 
     def check_finished(self, identity: dict[str, Any]) -> None:
         """Raise `ConfigError` unless the finished dataset is what the identity asks for."""
-        with contextlib.suppress(OSError, ValueError, IndexError):
+        with contextlib.suppress(OSError, ValueError, LookupError):
             log = (self.out / LOG_NAME).read_text().splitlines()
             return _check_same(json.loads(log[0])["identity"], identity, self.out, "a dataset")
         raise ConfigError(
@@ -73,46 +92,86 @@ class Workspace:
             "the one asked for; use --overwrite or another --out."
         )
 
-    def clear(self) -> None:
-        """Delete the dataset or unfinished build: only files that we wrote, the manifest first."""
-        if self.is_finished:
-            manifest = read_manifest(self.out)
-            (self.out / MANIFEST_NAME).unlink()
-            self._delete(entry.path for entry in manifest.files)
-        for receipt in self.reduce_dir.glob("*.json"):
-            with contextlib.suppress(ValueError, KeyError):
-                record = json.loads(receipt.read_text())
-                self._delete(e["path"] for e in (*record["shards"], record["documents"]))
-        self._delete((LOG_NAME, ORIGINS_NAME))
-        if (self.work / "build.json").exists():
-            self._remove_unreceipted()
-        shutil.rmtree(self.tokenizer_dir, ignore_errors=True)
-        self._remove_temporaries()
-        for folder in (self.map_dir, self.reduce_dir, self.spool_dir):
-            shutil.rmtree(folder, ignore_errors=True)
-        (self.work / "build.json").unlink(missing_ok=True)
-
     def end(self) -> None:
         """Delete what only the build needed."""
         shutil.rmtree(self.work, ignore_errors=True)
 
-    def _delete(self, names: Any) -> None:
-        for name in names:
-            (self.out / Path(name).name).unlink(missing_ok=True)
+    def discard(self) -> None:
+        """Delete a build that cannot be finished as it was asked for; datasets stay."""
+        if self.is_unfinished and not self.is_finished:
+            self._clear()
+            shutil.rmtree(self.spool_dir, ignore_errors=True)
+            self._record.unlink()
+
+    def leave(self) -> None:
+        """Delete folders that were made for a build and hold nothing."""
+        folders = [self.map_dir, self.reduce_dir, self.spool_dir, self.work]
+        for folder in folders + [self.out] * self.is_new:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+
+    def _forget_changed(self, before: dict[str, Any], now: dict[str, Any]) -> None:
+        """Undo what rests on inputs that were mended, added or taken away since.
+
+        What was read of the other files stays.
+        """
+        if before == now:
+            return
+        for receipt in self.map_dir.glob("*.json"):
+            with contextlib.suppress(ValueError, LookupError):
+                paths = {split["path"] for split in json.loads(receipt.read_text())["splits"]}
+                if all(path in before and before[path] == now.get(path) for path in paths):
+                    continue
+            receipt.unlink()
+        shutil.rmtree(self.reduce_dir, ignore_errors=True)
+        for path in self.out.iterdir():
+            if _OUTPUT_NAME.fullmatch(path.name):
+                path.unlink()
+
+    def _check_empty(self) -> None:
+        foreign = sorted(path.name for path in self.out.iterdir() if path != self.work)
+        if foreign:
+            raise ConfigError(
+                f"{self.out} holds {foreign[0]!r} and is not a dataset of ours; "
+                "choose an empty or new folder for --out."
+            )
+
+    def _clear(self) -> None:
+        """Delete what builds of ours wrote here, the manifest first, and nothing else.
+
+        The record outlasts the rest, so that a clearing that is killed is met as unfinished.
+        """
+        names = self._listed_names()
+        write_json(self._record, {})
+        (self.out / MANIFEST_NAME).unlink(missing_ok=True)
+        for name in (*names, LOG_NAME, ORIGINS_NAME):
+            (self.out / name).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self.tokenizer_dir.rmdir()
+        self._remove_temporaries()
+        for folder in (self.map_dir, self.reduce_dir):
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _listed_names(self) -> list[str]:
+        """Return the files of the dataset by its manifest; of an unfinished one, by their names.
+
+        A task that was killed has left no receipt, so its files are known by name alone.
+        """
+        tokenizer: Iterable[str] = TOKENIZER_FILES
+        files = [path.name for path in self.out.iterdir() if _OUTPUT_NAME.fullmatch(path.name)]
+        if not self.is_unfinished:
+            with contextlib.suppress(DatasetError):
+                manifest = read_manifest(self.out)
+                files = [entry.path for entry in manifest.files]
+                tokenizer = manifest.tokenizer.files
+        return [*files, *(f"{TOKENIZER_NAME}/{Path(name).name}" for name in tokenizer)]
 
     def _remove_temporaries(self) -> None:
-        for folder in (self.out, self.map_dir, self.reduce_dir, self.tokenizer_dir):
+        for folder in (self.out, self.work, self.map_dir, self.reduce_dir, self.tokenizer_dir):
             if folder.is_dir():
                 for path in folder.iterdir():
                     if is_temporary(path.name):
                         path.unlink(missing_ok=True)
-
-    def _remove_unreceipted(self) -> None:
-        """Delete shards of a bucket whose task had no time to leave a receipt."""
-        for suffix in SUFFIX_OF_FORMAT.values():
-            for split in ("train", "validation"):
-                for path in self.out.glob(f"{split}-[0-9][0-9][0-9][0-9][0-9]-[0-9]*{suffix}"):
-                    path.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
@@ -136,10 +195,15 @@ def open_workspace(out: Path) -> Iterator[Workspace]:
         ) from error
     try:
         yield workspace
+    except OSError as error:
+        raise DatasetError(
+            f"{error.filename or out}: {error.strerror or error}; mend that (is the disk full?), "
+            "then run the same command again."
+        ) from error
     finally:
         with contextlib.suppress(OSError):
             (workspace.work / "lock").unlink()
-            workspace.work.rmdir()
+        workspace.leave()
         os.close(lock)
 
 
@@ -161,7 +225,8 @@ def _lock(path: Path) -> int:
 
 
 def _check_same(found: dict[str, Any], asked: dict[str, Any], out: Path, what: str) -> None:
-    differences = _differences(found, asked)
+    # Through JSON, which is where the other came from: it knows no tuples.
+    differences = _differences(found, json.loads(json.dumps(asked)))
     if differences:
         raise ConfigError(
             f"{out} holds {what} that differs in {', '.join(differences[:5])}; "

@@ -1,6 +1,5 @@
 import dataclasses
 import io
-import os
 import subprocess
 import sys
 import tarfile
@@ -90,7 +89,7 @@ def test_short_write_is_one_clear_error_and_leaves_nothing(tmp_path: Path, suffi
 import resource, signal, sys
 sys.path[:0] = {sys.path!r}
 from pathlib import Path
-from test_shards import write
+from tests.pipeline.test_shards import write
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (9000, 9000))
 try:
@@ -102,7 +101,6 @@ except Exception as error:
         [sys.executable, "-c", program],
         capture_output=True,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
         check=True,
     )
     assert done.stdout.startswith("DatasetError cannot write"), done.stdout + done.stderr
