@@ -17,6 +17,10 @@ _WIDE_JOINERS = ("\u2014", "\u2013", "\u2019", "\u2026")
 _WRAPPED_SHARE = 0.4
 _MOST_TRIES = 20
 
+_PAIRS = ("()", "[]", '""')
+_UPSETTING = frozenset(".!?\"'()[]{}<>`")
+"""Unpaired or at a word's end these change where sentences end far beyond the word."""
+
 
 class FreshWords:
     """Makes words that are neither in a given vocabulary nor made before."""
@@ -113,10 +117,21 @@ def _learn(words: Sequence[str]) -> tuple[list[str], list[tuple[str, str]], list
         cores = list(_CORE.finditer(word))
         stems.update(core[0] for core in cores if _is_stem(core[0]))
         if len(cores) == 1 and cores[0][0] != word:
-            wrappers.append((word[: cores[0].start()], word[cores[0].end() :]))
+            wrapper = word[: cores[0].start()], word[cores[0].end() :]
+            if _is_calm(*wrapper):
+                wrappers.append(wrapper)
         elif len(cores) == 2:
-            joiners.append(word[cores[0].end() : cores[1].start()])
+            joiner = word[cores[0].end() : cores[1].start()]
+            if _is_calm(joiner, ""):
+                joiners.append(joiner)
     return sorted(stems), wrappers, joiners
+
+
+def _is_calm(before: str, after: str) -> bool:
+    """Whether punctuation around a word leaves the sentences around it alone."""
+    if before[:1] + after[-1:] in _PAIRS:
+        before, after = before[1:], after[:-1]
+    return not _UPSETTING.intersection(before + after)
 
 
 def _is_stem(core: str) -> bool:
