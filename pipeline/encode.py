@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from clozemill.pipeline import wordtable
 from clozemill.pipeline.errors import TokenizerError
-from clozemill.pipeline.tokenizer import PretrainingTokenizer
+from clozemill.pipeline.tokenizer import PretrainingTokenizer, backend_steps
 from clozemill.pipeline.words import (
     MAX_WORDS,
     empty_table,
@@ -26,7 +26,7 @@ from clozemill.pipeline.wordtable import Trie
 CHUNK_BYTES = 1 << 20
 """Sentences are looked up this many bytes at a time, which keeps the working arrays in cache."""
 
-
+_BLANKS = " \t\n\r"
 _BATCH_SENTENCES = 4096
 """`tokenizers` sees so many at once: it keeps more per token than its id until they are read."""
 
@@ -54,14 +54,27 @@ class Encoder:
         self._is_reserved = np.zeros(tokenizer.vocab_size, np.bool_)
         self._is_reserved[tokenizer.special_ids] = True
         self._is_reserved[tokenizer.unk_id] = False
+        self._prefix = sentence_prefix(tokenizer)
 
     def encode(self, sentences: Sequence[str]) -> Encoded:
         """Return the ids of sentences; a special token found in running text becomes unk."""
-        encoded = _encode_plain(self.tokenizer, sentences)
+        bare = [sentence.strip(_BLANKS) for sentence in sentences]
+        spaced = [self._prefix + sentence if sentence else "" for sentence in bare]
+        encoded = _encode_plain(self.tokenizer, spaced)
         is_reserved = self._is_reserved[encoded.token_ids]
         self.num_special_in_text += int(np.count_nonzero(is_reserved))
         encoded.token_ids[is_reserved] = self.tokenizer.unk_id
         return encoded
+
+
+def sentence_prefix(tokenizer: PretrainingTokenizer) -> str:
+    """Return what stands before each sentence when it is encoded.
+
+    In byte-level BPE a blank belongs to the word after it: in running text a sentence begins
+    with a blank, and the blanks at its end are the next one's.
+    """
+    kinds = {step["type"] for step in backend_steps(tokenizer.backend, "pre_tokenizer")}
+    return " " if "ByteLevel" in kinds else ""
 
 
 class WordEncoder(Encoder):

@@ -241,3 +241,16 @@ def test_all_pretraining_text_has_the_ids_of_tokenizers(corpora: Path) -> None:
     assert len(names) == 8
     for name in names:
         same(fast, plain, list(pretrain_lines(corpora, name)))
+
+
+def test_a_sentence_begins_a_word_in_byte_level_bpe(tmp_path: Path, corpora: Path) -> None:
+    for kind, name in (("vocab.json", "vocab.json"), ("merges.txt", "merges.txt")):
+        source = corpora / "vocab" / f"roberta-base-{kind}"
+        (tmp_path / name).write_bytes(source.read_bytes())
+    tokenizer = load_tokenizer(tmp_path)
+    encoded = make_encoder(tokenizer).encode(["The tea is cold. ", " It rains.\n\n", " \n"])
+    pieces = [tokenizer.pieces[token_id] for token_id in encoded.token_ids]
+    assert " ".join(pieces) == "ĠThe Ġtea Ġis Ġcold . ĠIt Ġrains ."
+    assert encoded.starts.tolist() == [0, 5, 8, 8]
+    assert tokenizer.is_continuation is not None
+    assert not tokenizer.is_continuation[encoded.token_ids[[0, 5]]].any()
