@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from clozemill.pipeline.config import BuildConfig
-from clozemill.pipeline.engine import make_engine
+from clozemill.pipeline.engine import Engine, make_engine
 from clozemill.pipeline.errors import ConfigError, InputError
 from clozemill.pipeline.finish import BuildIdentity, Outcome, finish, identify
 from clozemill.pipeline.inputs import InputSplit, Listing, list_inputs
 from clozemill.pipeline.ledger import Ledger
 from clozemill.pipeline.manifest import Manifest, read_manifest
 from clozemill.pipeline.mapping import MapReceipt, MapTask, run_map_task
+from clozemill.pipeline.notices import build_notices
 from clozemill.pipeline.plan import Plan, make_plan
 from clozemill.pipeline.progress import Progress
 from clozemill.pipeline.read import ReadOptions, ReadTally
@@ -52,13 +53,10 @@ class BuildReport:
     """Whether the folder already held this very dataset, so that nothing was done."""
 
     notices: tuple[str, ...] = ()
-    ignored: tuple[str, ...] = ()
-    """Files of input folders that were not read, for their endings."""
+    """What its user may not expect, a line each."""
 
     seconds: dict[str, float] = dataclasses.field(default_factory=dict)
     """By stage."""
-
-    num_special_in_text: int = 0
 
 
 def build(
@@ -78,10 +76,11 @@ def build(
         raise ConfigError("inputs, tokenizer and out must be given; see clozemill build --help.")
     # Workers elsewhere must find the same folder.
     config = dataclasses.replace(config, out=os.path.abspath(config.out))
-    stages = _Stages(config, on_progress or (lambda progress: None))
-    tokenizer = load_tokenizer(config.tokenizer)
-    mask_rule(config, tokenizer)
-    with open_workspace(Path(config.out)) as workspace:
+    engine = make_engine(config.engine, workers=config.workers, ray_address=config.ray_address)
+    with engine, open_workspace(Path(config.out)) as workspace:
+        stages = _Stages(engine, on_progress or (lambda progress: None))
+        tokenizer = load_tokenizer(config.tokenizer)
+        mask_rule(config, tokenizer)
         listings = _list_all(config, workspace)
         files = [file for listing in listings for file in listing.files]
         identity = identify(config, tokenizer, files)
@@ -104,23 +103,26 @@ def build(
             outcome = Outcome(tally=tally, plan=plan, receipts=reduced, seconds=stages.seconds)
             manifest = finish(workspace, config, tokenizer, identity, outcome)
         workspace.end()
+    num_special_in_text = sum(receipt.num_special_in_text for receipt in mapped)
+    ignored = [name for listing in listings for name in listing.ignored]
     return BuildReport(
         manifest=manifest,
         was_finished=False,
-        notices=plan.notices,
-        ignored=tuple(name for listing in listings for name in listing.ignored),
+        notices=(
+            *plan.notices,
+            *build_notices(
+                config, manifest, num_special_in_text=num_special_in_text, ignored=ignored
+            ),
+        ),
         seconds=stages.seconds,
-        num_special_in_text=sum(receipt.num_special_in_text for receipt in mapped),
     )
 
 
 class _Stages:
     """Runs the stages on the engine, and tells how far they are and how long they took."""
 
-    def __init__(self, config: BuildConfig, on_progress: Callable[[Progress], None]) -> None:
-        self.engine = make_engine(
-            config.engine, workers=config.workers, ray_address=config.ray_address
-        )
+    def __init__(self, engine: Engine, on_progress: Callable[[Progress], None]) -> None:
+        self.engine = engine
         self.on_progress = on_progress
         self.seconds: dict[str, float] = {}
 

@@ -125,7 +125,7 @@ class BuildConfig:
     )
     limit_documents: int | None = _setting(None, "input", "Read only the first N documents.")
     bucket_tokens: int = _setting(
-        8_000_000, "instances", "Documents are shuffled and paired within buckets of this size."
+        4_000_000, "instances", "Documents are shuffled and paired within buckets of this size."
     )
 
     format: str = _setting("arrow", "layout", "File format of the shards.", ("arrow", "webdataset"))
@@ -248,6 +248,11 @@ def fingerprint(settings: dict[str, Any]) -> str:
     """
     text = json.dumps(settings, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def dataset_fingerprint(instance_fingerprint: str, config: BuildConfig) -> str:
+    """Return the fingerprint of instances with their masks; only settings of masks are read."""
+    return fingerprint({"instances": instance_fingerprint, "masks": config.settings("masks")})
 
 
 def read_config_file(path: str | Path) -> dict[str, Any]:

@@ -132,11 +132,11 @@ class Dataset:
         parts = list(self._sorted_parts(split, wanted[order]))
         if not parts:
             return pa.RecordBatch.from_pylist([], schema=self.schema)
+        joined: pa.RecordBatch = pa.Table.from_batches(parts).combine_chunks().to_batches()[0]
         back = np.empty_like(order)
         back[order] = np.arange(len(order))
-        table = pa.Table.from_batches(parts).combine_chunks().take(pa.array(back))
-        batch: pa.RecordBatch = table.combine_chunks().to_batches()[0]
-        return batch
+        # The take of a batch is several times faster than that of a table.
+        return joined.take(pa.array(back))
 
     def documents(self) -> Iterator[pa.RecordBatch]:
         """Yield the record batches of the documents files: one row per distinct document."""

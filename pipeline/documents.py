@@ -23,7 +23,8 @@ class Document:
     """The input file, as the user would name it."""
 
     origin_offset: int = 0
-    """Byte offset of its record or first line in the (decompressed) file, or its row number."""
+    """Byte offset of its record or first line in the (decompressed) file, or its row in a
+    table (see `read_tables`)."""
 
 
 def normalise_text(text: str) -> str:

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from clozemill.pipeline import wordtable
 from clozemill.pipeline.errors import TokenizerError
-from clozemill.pipeline.tokenizer import PretrainingTokenizer
+from clozemill.pipeline.tokenizer import PretrainingTokenizer, backend_steps
 from clozemill.pipeline.words import (
-    MAX_WORD_BYTES,
+    MAX_WORDS,
     empty_table,
     is_word_local,
     make_splitting,
@@ -25,6 +25,10 @@ from clozemill.pipeline.wordtable import Trie
 
 CHUNK_BYTES = 1 << 20
 """Sentences are looked up this many bytes at a time, which keeps the working arrays in cache."""
+
+_BLANKS = " \t\n\r"
+_BATCH_SENTENCES = 4096
+"""`tokenizers` sees so many at once: it keeps more per token than its id until they are read."""
 
 
 class Encoded(NamedTuple):
@@ -50,27 +54,47 @@ class Encoder:
         self._is_reserved = np.zeros(tokenizer.vocab_size, np.bool_)
         self._is_reserved[tokenizer.special_ids] = True
         self._is_reserved[tokenizer.unk_id] = False
+        self._prefix = sentence_prefix(tokenizer)
 
     def encode(self, sentences: Sequence[str]) -> Encoded:
         """Return the ids of sentences; a special token found in running text becomes unk."""
-        encoded = _encode_plain(self.tokenizer, sentences)
+        bare = [sentence.strip(_BLANKS) for sentence in sentences]
+        spaced = [self._prefix + sentence if sentence else "" for sentence in bare]
+        encoded = _encode_plain(self.tokenizer, spaced)
         is_reserved = self._is_reserved[encoded.token_ids]
         self.num_special_in_text += int(np.count_nonzero(is_reserved))
         encoded.token_ids[is_reserved] = self.tokenizer.unk_id
         return encoded
 
 
+def sentence_prefix(tokenizer: PretrainingTokenizer) -> str:
+    """Return what stands before each sentence when it is encoded.
+
+    In byte-level BPE a blank belongs to the word after it: in running text a sentence begins
+    with a blank, and the blanks at its end are the next one's.
+    """
+    kinds = {step["type"] for step in backend_steps(tokenizer.backend, "pre_tokenizer")}
+    return " " if "ByteLevel" in kinds else ""
+
+
 class WordEncoder(Encoder):
     """Encodes BERT's WordPiece by looking words up; `tokenizers` sees unseen odd words alone."""
 
-    def __init__(self, tokenizer: PretrainingTokenizer) -> None:
-        """Prepare to encode with a tokenizer for which `is_word_local` holds."""
+    def __init__(self, tokenizer: PretrainingTokenizer, *, max_words: int = MAX_WORDS) -> None:
+        """Prepare to encode with a tokenizer for which `is_word_local` holds.
+
+        Args:
+            tokenizer: The tokenizer.
+            max_words: Room for so many words, a power of two; when it is full, the table starts
+                afresh. A sentence that alone fills it goes to `tokenizers`.
+        """
         super().__init__(tokenizer)
         rules = word_rules(tokenizer)
         self._limits = (rules.is_lower_case, rules.max_word_characters, tokenizer.unk_id)
         self._splitting = make_splitting(rules)
         self._trie = _trie(tokenizer.pieces)
-        self._table = empty_table()
+        self._max_words = max_words
+        self._table = empty_table(max_words)
         self._reserved_words: dict[int, int] = {}
 
     def encode(self, sentences: Sequence[str]) -> Encoded:
@@ -102,14 +126,16 @@ class WordEncoder(Encoder):
     def _look_up(self, text: NDArray[np.uint8], offsets: NDArray[np.int64]) -> Encoded | None:
         """Return the ids of the first sentences, as many as the table takes; None for none."""
         num_before = int(self._table.sizes[0])
-        word_ids = np.empty(offsets[-1] - offsets[0], np.int32)
+        num_bytes = offsets[-1] - offsets[0]
+        marks = np.empty(num_bytes + 8, np.uint8)
+        word_ids = np.empty(num_bytes, np.int32)
         word_ends = np.empty(len(offsets) - 1, np.int64)
         done = wordtable.scan_words(
-            text, offsets, self._splitting, self._table, word_ids, word_ends
+            text, offsets, self._splitting, self._table, marks, word_ids, word_ends
         )
         self._resolve(num_before)
         if done == 0:
-            self._table = empty_table()
+            self._table = empty_table(self._max_words)
             self._reserved_words.clear()
             return self._look_up(text, offsets) if num_before else None
         word_ends = word_ends[:done]
@@ -144,7 +170,8 @@ class WordEncoder(Encoder):
         encoded = _encode_plain(self.tokenizer, texts)
         first = int(self._table.sizes[1])
         last = first + len(encoded.token_ids)
-        if last + MAX_WORD_BYTES - starts[self._table.sizes[0]] > len(self._table.pieces):
+        # A word of ASCII letters and digits has at most a piece a byte; others may have more.
+        if last + len(text) - starts[self._table.sizes[0]] > len(self._table.pieces):
             more = np.empty(last, np.uint32)
             self._table = self._table._replace(pieces=np.concatenate([self._table.pieces, more]))
         self._table.pieces[first:last] = encoded.token_ids
@@ -194,22 +221,30 @@ def _trie(pieces: tuple[str, ...]) -> Trie:
             entries.append((bare.encode(), int(bare != piece), token_id))
     starts = np.zeros(len(entries) + 1, np.int64)
     np.cumsum([len(text) for text, _, _ in entries], out=starts[1:])
-    num_slots = 1 << int(2 * starts[-1] + 2).bit_length()
-    trie = Trie(
-        keys=np.full(num_slots, -1, np.int64),
-        children=np.zeros(num_slots, np.int32),
-        token_ids=np.full(starts[-1] + 2, -1, np.int64),
-    )
     text = np.frombuffer(b"".join(text for text, _, _ in entries), np.uint8)
     numbers = np.array([entry[1:] for entry in entries], np.int64).reshape(-1, 2).T.copy()
-    wordtable.add_pieces(trie, text, starts, numbers[0], numbers[1])
+    most_nodes = int(starts[-1]) + 2
+    num_nodes = wordtable.add_pieces(_empty_trie(most_nodes), text, starts, *numbers)
+    # Once more in the smallest table, which stays in cache.
+    trie = _empty_trie(num_nodes)
+    wordtable.add_pieces(trie, text, starts, *numbers)
     return trie
 
 
+def _empty_trie(most_nodes: int) -> Trie:
+    num_slots = 1 << (most_nodes * 3 // 2).bit_length()
+    return Trie(np.zeros(num_slots, np.int64), np.full(most_nodes, -1, np.int64))
+
+
 def _encode_plain(tokenizer: PretrainingTokenizer, sentences: Sequence[str]) -> Encoded:
-    encodings = tokenizer.backend.encode_batch_fast(list(sentences), add_special_tokens=False)
-    ids = [encoding.ids for encoding in encodings]
-    starts = np.zeros(len(ids) + 1, np.int64)
-    np.cumsum([len(each) for each in ids], out=starts[1:])
-    flat = itertools.chain.from_iterable(ids)
-    return Encoded(np.fromiter(flat, tokenizer.token_dtype, int(starts[-1])), starts)
+    lengths: list[int] = []
+    parts: list[NDArray[np.unsignedinteger]] = []
+    for first in range(0, len(sentences), _BATCH_SENTENCES):
+        batch = list(sentences[first : first + _BATCH_SENTENCES])
+        encodings = tokenizer.backend.encode_batch_fast(batch, add_special_tokens=False)
+        ids = [encoding.ids for encoding in encodings]
+        lengths += map(len, ids)
+        parts.append(np.fromiter(itertools.chain.from_iterable(ids), tokenizer.token_dtype))
+    starts = np.zeros(len(sentences) + 1, np.int64)
+    np.cumsum(lengths, out=starts[1:])
+    return Encoded(np.concatenate(parts or [np.empty(0, tokenizer.token_dtype)]), starts)

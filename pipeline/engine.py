@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import forkserver
 from multiprocessing.connection import wait as wait_for_handles
 from pathlib import Path
 from typing import Protocol, TypeAlias, TypeVar
@@ -20,6 +21,9 @@ from clozemill.pipeline.errors import ClozemillError, ConfigError
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
+
+_PRELOADED = ["clozemill.pipeline.mapping", "clozemill.pipeline.reduce"]
+"""What workers run: imported once, before they are forked."""
 
 Results: TypeAlias = Generator[Result, None, None]
 """Results as they come; closing it early stops the work."""
@@ -33,7 +37,13 @@ SINGLE_THREADED = {
 
 
 class Engine(Protocol):
-    """Runs a function over tasks, in any order, and gives back each result once."""
+    """Runs functions over tasks, in any order, and gives back each result once."""
+
+    def __enter__(self) -> "Engine":
+        """Begin to start workers; does not wait for them."""
+
+    def __exit__(self, *error: object) -> None:
+        """Stop all workers."""
 
     def run(self, function: Callable[[Task], Result], tasks: Sequence[Task]) -> Results[Result]:
         """Yield the results as they come."""
@@ -63,7 +73,29 @@ class LocalEngine:
 
     def __init__(self, workers: int) -> None:
         """Take the number of worker processes."""
-        self.workers = workers
+        self._workers = workers
+        self._pool: ProcessPoolExecutor | None = None
+
+    def __enter__(self) -> "LocalEngine":
+        """Start the process that workers are forked from, while this one goes on.
+
+        A fork server, since Arrow's and the tokenizer's threads do not survive a plain fork, and
+        since it imports once what all workers need.
+        """
+        if self._workers > 1:
+            context = multiprocessing.get_context("forkserver")
+            context.set_forkserver_preload(_PRELOADED)
+            with _environment(SINGLE_THREADED), _interrupts_held_back():
+                forkserver.ensure_running()
+            self._pool = ProcessPoolExecutor(
+                self._workers, mp_context=context, initializer=_start_worker
+            )
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Stop the workers, whatever they are doing."""
+        if self._pool is not None:
+            _stop(self._pool)
 
     def run(self, function: Callable[[Task], Result], tasks: Sequence[Task]) -> Results[Result]:
         """Yield the results as they come.
@@ -71,34 +103,24 @@ class LocalEngine:
         Raises:
             ClozemillError: A worker died, for instance because memory ran out.
         """
-        if min(self.workers, len(tasks)) <= 1:
+        if self._pool is None:
             yield from map(function, tasks)
             return
-        # Spawned, not forked: Arrow's and the tokenizer's threads do not survive a fork.
-        context = multiprocessing.get_context("spawn")
-        pool = ProcessPoolExecutor(
-            min(self.workers, len(tasks)), mp_context=context, initializer=_start_worker
-        )
         try:
-            with _environment(SINGLE_THREADED), _interrupts_held_back():
-                pending = [pool.submit(function, task) for task in tasks]
-            for future in as_completed(pending):
+            for future in as_completed([self._pool.submit(function, task) for task in tasks]):
                 yield future.result()
         except BrokenProcessPool as error:
             raise ClozemillError(
                 "a worker process died, perhaps because memory ran out; the same command "
                 "resumes the build, with fewer --workers if memory is short."
             ) from error
-        finally:
-            _stop(pool)
 
 
 def _stop(pool: ProcessPoolExecutor) -> None:
     processes = list((pool._processes or {}).values())
     pool.shutdown(wait=False, cancel_futures=True)
     for process in processes:
-        if process.is_alive():
-            process.terminate()
+        process.terminate()
     for process in processes:
         process.join()
 

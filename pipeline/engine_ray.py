@@ -29,15 +29,30 @@ class RayEngine:
         self._ray: Any = ray
         self._address = address or os.environ.get("RAY_ADDRESS") or "auto"
         self._workers = workers
+        self._is_ours = False
+
+    def __enter__(self) -> "RayEngine":
+        """Connect to the cluster.
+
+        Raises:
+            ConfigError: There is no cluster at the address.
+        """
+        self._is_ours = not self._ray.is_initialized()
+        if self._is_ours:
+            self._connect()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Leave the cluster as it was found."""
+        if self._is_ours:
+            self._ray.shutdown()
 
     def run(self, function: Callable[[Task], Result], tasks: Sequence[Task]) -> Results[Result]:
         """Yield the results as they come.
 
         Raises:
-            ConfigError: There is no cluster at the address.
             ClozemillError: A task lost its worker too often.
         """
-        self._connect()
         remote = self._ray.remote(num_cpus=1, max_retries=_MOST_RETRIES)(function)
         waiting = list(reversed(tasks))
         running: list[Any] = []
@@ -52,8 +67,6 @@ class RayEngine:
                 self._ray.cancel(reference, force=True)
 
     def _connect(self) -> None:
-        if self._ray.is_initialized():
-            return
         try:
             self._ray.init(
                 address=self._address,

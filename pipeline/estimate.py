@@ -4,13 +4,12 @@ import dataclasses
 import json
 import shutil
 import tempfile
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import fsspec
-import zstandard
+import pyarrow as pa
 
 from clozemill.pipeline.build import BuildReport, build
 from clozemill.pipeline.config import BuildConfig
@@ -27,7 +26,7 @@ SAMPLE_CHARACTERS = 1 << 20
 SAMPLE_DOCUMENTS = 4
 """Documents read from each sampled split at least."""
 
-_COMPRESSED_SAMPLE_BYTES = 1 << 18
+_EXPANDED_BYTES = 4 << 20
 _WORK_BYTES_PER_TEXT_BYTE = 0.6
 # Token ids of two bytes at about four characters a token, lengths and ids of documents.
 
@@ -125,14 +124,10 @@ def _expansion(split: InputSplit) -> float:
     """Return how many bytes a stored byte of the file becomes, from its beginning."""
     if split.compression is None:
         return 1.0
-    with fsspec.open(split.path, "rb") as stream:
-        stored = stream.read(_COMPRESSED_SAMPLE_BYTES)
-    decompressor = (
-        zlib.decompressobj(wbits=31)
-        if split.compression == "gzip"
-        else zstandard.ZstdDecompressor().decompressobj()
-    )
-    return len(decompressor.decompress(stored)) / len(stored)
+    with fsspec.open(split.path, "rb") as stored:
+        stream = pa.CompressedInputStream(pa.PythonFile(stored), split.compression)
+        text_bytes = len(stream.read(_EXPANDED_BYTES))
+        return float(text_bytes / max(stored.tell(), 1))
 
 
 def _build_sample(documents: list[Document], config: BuildConfig, folder: Path) -> BuildReport:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from clozemill import __version__
-from clozemill.pipeline.config import BuildConfig, fingerprint
+from clozemill.pipeline.config import BuildConfig, dataset_fingerprint, fingerprint
 from clozemill.pipeline.digest import Digest
 from clozemill.pipeline.draws import GENERATOR_VERSION
 from clozemill.pipeline.errors import InputError
@@ -37,6 +37,7 @@ class BuildIdentity:
     """What tells one build from another."""
 
     fingerprints: Fingerprints
+    tokenizer_hash: str
     libraries: dict[str, str]
     """Versions of the libraries that decide content."""
 
@@ -65,9 +66,10 @@ def identify(
     return BuildIdentity(
         fingerprints=Fingerprints(
             instances=fingerprint(instances),
-            dataset=fingerprint({"instances": instances, "masks": masks}),
+            dataset=dataset_fingerprint(fingerprint(instances), config),
             layout=fingerprint(layout),
         ),
+        tokenizer_hash=tokenizer.hash,
         libraries=libraries,
         record={**instances, **masks, **layout, **reading, "inputs": inventory},
     )

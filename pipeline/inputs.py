@@ -17,7 +17,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from clozemill.pipeline.errors import InputError
 from clozemill.pipeline.read_bytes import BLOCK_BYTES, open_arrow, open_binary, reading
-from clozemill.pipeline.read_hub import HUB_PREFIX, load_hub_dataset
+from clozemill.pipeline.read_hub import full_hub_name, is_hub_name, load_hub_dataset
 
 DEFAULT_SPLIT_BYTES = 32 << 20
 STANDARD_INPUT = "-"
@@ -89,7 +89,8 @@ class Listing:
     """Their splits, in the same order."""
 
     ignored: tuple[str, ...]
-    """Files of folders and patterns whose ending tells no format."""
+    """What folders and patterns hold beside: files whose ending tells no format, links to
+    folders (they are not followed), sockets and the like."""
 
 
 def list_inputs(
@@ -103,9 +104,10 @@ def list_inputs(
     """Return the files and splits that inputs name.
 
     A file that is named twice (say, by itself and by its folder) is read once. Symbolic links
-    are names of their own. Without `input_format`, files with unknown endings are an error where
-    they are named, and ignored where a folder or pattern brings them in; with it they are read
-    in that format, but for hidden ones of a folder. Known endings keep theirs.
+    are names of their own, followed to files but not to further folders. Without
+    `input_format`, files with unknown endings are an error where they are named, and ignored
+    where a folder or pattern brings them in; with it they are read in that format, but for
+    hidden ones of a folder. Known endings keep theirs.
 
     Args:
         inputs: Files, folders, patterns, fsspec URLs, `hf:` names, or `-`.
@@ -150,8 +152,9 @@ def _files_of(
     """Yield each file that a name stands for, and where to open it."""
     if name == STANDARD_INPUT:
         yield _spool(input_format or "txt", spool_dir)
-    elif name.startswith(HUB_PREFIX):
-        yield _hub_file(name), name
+    elif is_hub_name(name):
+        file = _hub_file(full_hub_name(name))
+        yield file, file.path
     else:
         with reading(name):
             files, others = _stored_files(name, input_format)
@@ -171,8 +174,8 @@ def _stored_files(name: str, input_format: str | None) -> tuple[list[InputFile],
     for path, info in sorted(found.items()):
         is_hidden = posixpath.basename(path).startswith(".")
         kind = format_of(path, None if is_hidden else input_format)
-        if kind is None:
-            others.append(_display(fs, path))
+        if kind is None or not _is_file(info):
+            others.append(_full_name(fs, path))
         else:
             files.append(_input_file(fs, path, info, kind))
     if not files:
@@ -186,7 +189,7 @@ def _stored_files(name: str, input_format: str | None) -> tuple[list[InputFile],
 def _find(fs: Any, root: str, name: str) -> dict[str, Any]:
     """Return path and information of every file below a folder or matching a pattern."""
     if fs.isdir(root):
-        found = _files_below(fs, root)
+        found: dict[str, Any] = fs.find(root, detail=True)
         if not found:
             raise InputError(f"the folder {name} holds no files; name another.")
         return found
@@ -196,15 +199,19 @@ def _find(fs: Any, root: str, name: str) -> dict[str, Any]:
         raise InputError(f"{name} does not exist; check the path.")
     found = {}
     for path, info in fs.glob(root, detail=True).items():
-        found |= _files_below(fs, path) if info["type"] == "directory" else {path: info}
+        found |= fs.find(path, detail=True) if _is_folder(info) else {path: info}
     if not found:
         raise InputError(f"no file matches the pattern {name}; check it, and quote it.")
     return found
 
 
-def _files_below(fs: Any, folder: str) -> dict[str, Any]:
-    found = fs.find(folder, detail=True).items()
-    return {path: info for path, info in found if info["type"] == "file"}
+def _is_folder(info: dict[str, Any]) -> bool:
+    is_link = bool(info.get("islink"))
+    return info["type"] == "directory" or (is_link and os.path.isdir(info["name"]))
+
+
+def _is_file(info: dict[str, Any]) -> bool:
+    return info["type"] == "file" or (bool(info.get("islink")) and not _is_folder(info))
 
 
 def _named_file(fs: Any, path: str, name: str, input_format: str | None) -> InputFile:
@@ -220,25 +227,28 @@ def _named_file(fs: Any, path: str, name: str, input_format: str | None) -> Inpu
 def _input_file(
     fs: Any, path: str, info: dict[str, Any], kind: tuple[Format, Compression | None]
 ) -> InputFile:
+    num_bytes, version = info.get("size") or 0, _remote_version(info)
+    if isinstance(fs, LocalFileSystem):  # follows links, and knows nanoseconds
+        with reading(path):
+            status = os.stat(path)
+        num_bytes, version = status.st_size, str(status.st_mtime_ns)
     return InputFile(
-        path=_display(fs, path),
-        num_bytes=info.get("size") or 0,
-        version=_version(fs, path, info),
+        path=_full_name(fs, path),
+        num_bytes=num_bytes,
+        version=version,
         format=kind[0],
         compression=kind[1],
     )
 
 
-def _display(fs: Any, path: str) -> str:
+def _full_name(fs: Any, path: str) -> str:
     """Return the one name of a file: its absolute path without `..`, or its URL."""
     if isinstance(fs, LocalFileSystem):
         return os.path.normpath(path)
     return str(fs.unstrip_protocol(path))
 
 
-def _version(fs: Any, path: str, info: dict[str, Any]) -> str:
-    if isinstance(fs, LocalFileSystem):
-        return str(os.stat(path).st_mtime_ns)
+def _remote_version(info: dict[str, Any]) -> str:
     names = ("ETag", "etag", "LastModified", "last_modified", "updated", "mtime", "created")
     return next((str(info[name]).strip('"') for name in names if info.get(name)), "")
 
@@ -248,12 +258,15 @@ def _spool(file_format: str, spool_dir: Path) -> tuple[InputFile, str]:
     spool_dir.mkdir(parents=True, exist_ok=True)
     aside = spool_dir / f"stdin-{os.getpid()}.tmp"
     digest = hashlib.blake2b(digest_size=16)
-    with reading("standard input"), open(aside, "wb") as stream:
-        while block := sys.stdin.buffer.read(BLOCK_BYTES):
-            digest.update(block)
-            stream.write(block)
-    place = spool_dir.resolve() / f"stdin-{digest.hexdigest()}.{file_format}"
-    os.replace(aside, place)
+    try:
+        with reading("standard input"), open(aside, "wb") as stream:
+            while block := sys.stdin.buffer.read(BLOCK_BYTES):
+                digest.update(block)
+                stream.write(block)
+        place = spool_dir.resolve() / f"stdin-{digest.hexdigest()}.{file_format}"
+        os.replace(aside, place)
+    finally:
+        aside.unlink(missing_ok=True)
     file = InputFile(
         path=STANDARD_INPUT,
         num_bytes=place.stat().st_size,
@@ -265,6 +278,7 @@ def _spool(file_format: str, spool_dir: Path) -> tuple[InputFile, str]:
 
 
 def _hub_file(name: str) -> InputFile:
+    load_hub_dataset.cache_clear()  # the folder may have changed since another build
     dataset = load_hub_dataset(name)
     return InputFile(
         path=name,
@@ -281,15 +295,16 @@ def _splits_of(file: InputFile, place: str, layout: str, split_bytes: int) -> It
     is_whole = file.compression is not None or (file.format == "txt" and layout == "prose")
     if file.num_bytes > split_bytes and not is_whole:
         bounds = _bounds(file, place, math.ceil(file.num_bytes / split_bytes))
-    share = file.num_bytes // len(bounds)
-    for start, stop in zip(bounds, [*bounds[1:], None], strict=True):
+    stops = [*bounds[1:], None]
+    share, rest = divmod(file.num_bytes, len(bounds))
+    for number, (start, stop) in enumerate(zip(bounds, stops, strict=True)):
         yield InputSplit(
             path=place,
             format=file.format,
             compression=file.compression,
             start=start,
             stop=stop,
-            num_bytes=share,
+            num_bytes=share + (number < rest),
         )
 
 
@@ -299,12 +314,9 @@ def _bounds(file: InputFile, place: str, num_splits: int) -> list[int]:
         return _even_bounds(file.num_bytes, num_splits)
     if file.format == "hf":
         return _even_bounds(len(load_hub_dataset(place)), num_splits)
+    bounds_of = _group_bounds if file.format == "parquet" else _batch_bounds
     with reading(place):
-        return (
-            _group_bounds(place, num_splits)
-            if file.format == "parquet"
-            else _batch_bounds(place, num_splits)
-        )
+        return bounds_of(place, num_splits)
 
 
 def _even_bounds(size: int, num_splits: int) -> list[int]:

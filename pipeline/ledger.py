@@ -31,7 +31,7 @@ class LedgerError(ClozemillError):
 
 
 def merge_ledgers(ledgers: Iterable[Ledger]) -> Ledger:
-    """Return the sum of ledgers."""
+    """Return the sum of ledgers, with the counts that are 0: `+` of counters would drop them."""
     total: Ledger = Counter()
     for ledger in ledgers:
         total.update(ledger)

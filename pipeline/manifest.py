@@ -2,11 +2,13 @@
 
 import dataclasses
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.errors import DatasetError
 from clozemill.pipeline.files import atomic_file
 from clozemill.pipeline.shards import DocumentsFile, Shard
@@ -15,9 +17,13 @@ FORMAT_VERSION = 1
 """Raised when a reader of the last version would misread the files."""
 
 MANIFEST_NAME = "manifest.json"
+SPECIAL_ROLES = ("pad", "unk", "cls", "sep", "mask")
 TOKENIZER_FOLDER = "tokenizer"
 SPLITS = ("train", "validation")
 """The splits a dataset can have, in the order they are listed."""
+
+
+_FINGERPRINT = re.compile("[0-9a-f]{32}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +125,16 @@ class Manifest:
         """Longest instance, in tokens with specials."""
         return int(self.configuration["max_seq_length"])
 
+    def build_config(self) -> BuildConfig:
+        """Return the settings the dataset was built with; inputs and the like are defaults.
+
+        Raises:
+            ConfigError: A setting has a value that no build accepts.
+        """
+        known = {item.name for item in dataclasses.fields(BuildConfig)}
+        settings = {k: v for k, v in self.configuration.items() if k in known}
+        return BuildConfig(**{name: _as_tuples(value) for name, value in settings.items()})
+
     @property
     def files(self) -> tuple[Shard | DocumentsFile, ...]:
         """Every listed file of rows."""
@@ -127,6 +143,10 @@ class Manifest:
     def shards_of(self, split: str) -> tuple[Shard, ...]:
         """Return the shards of one split, in order."""
         return tuple(shard for shard in self.shards if shard.split == split)
+
+
+def _as_tuples(value: Any) -> Any:
+    return tuple(map(_as_tuples, value)) if isinstance(value, list) else value
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
@@ -206,6 +226,11 @@ def _check_whole(manifest: Manifest, where: str) -> None:
     place = f"{where}: configuration.max_seq_length"
     if not 3 <= _int(longest, place) < 2**16:
         raise _wrong(longest, "a length below 65,536", place)
+    if not _FINGERPRINT.fullmatch(manifest.fingerprints.instances):
+        raise _wrong(manifest.fingerprints.instances, "32 hex digits", f"{where}: fingerprints")
+    for role in SPECIAL_ROLES:
+        if manifest.tokenizer.special_ids.get(role, -1) not in range(manifest.tokenizer.vocab_size):
+            raise DatasetError(f"{where} has no id for the {role} token; copy the dataset again.")
     for name, entry in manifest.splits.items():
         if name not in SPLITS:
             raise DatasetError(f"{where} has the unknown split {name!r}; copy the dataset again.")
@@ -262,9 +287,14 @@ def _int(value: Any, where: str) -> int:
 
 
 def _text(value: Any, where: str) -> str:
-    if not _is_text(value):
+    if not _is_text(value) or not _is_encodable(value):
         raise _wrong(value, "a text", where)
     return str(value)
+
+
+def _is_encodable(text: str) -> bool:
+    """Return whether the text has no half of a surrogate pair, which JSON can smuggle in."""
+    return not any("\ud800" <= char <= "\udfff" for char in text)
 
 
 def _list(value: Any, where: str) -> list[Any]:

@@ -50,6 +50,8 @@ class MapTask:
     limit_documents: int | None
     tokenizer_dir: str
     tokenizer_hash: str
+    """Tells the process whether the tokenizer it has loaded is still the one in the folder."""
+
     map_dir: str
 
     @property
@@ -180,6 +182,7 @@ def _part_batch(documents: list[Document], task: MapTask, encoder: Encoder) -> p
             "num_unknown": _count_per_document(
                 encoded.token_ids == encoder.tokenizer.unk_id, token_ends
             ),
+            "longest_sentence": _longest(lengths, kept_ends),
             "tokens": _lists(encoded.token_ids, token_ends),
             "sentence_lengths": _lists(lengths, kept_ends),
         }
@@ -194,6 +197,12 @@ def _kept_sentences(
     is_kept = lengths > 0
     num_kept_before = np.concatenate([[0], np.cumsum(is_kept)])
     return lengths[is_kept].astype(np.uint32), num_kept_before[ends]
+
+
+def _longest(lengths: NDArray[np.uint32], ends: NDArray[np.int64]) -> pa.Array:
+    """Return the tokens of each document's longest sentence; 0 where it has none."""
+    longest = np.maximum.reduceat(np.append(lengths, 0), ends[:-1])
+    return pa.array(np.where(np.diff(ends) > 0, longest, 0), pa.int64())
 
 
 def _count_per_document(flags: NDArray[np.bool_], ends: NDArray[np.int64]) -> pa.Array:

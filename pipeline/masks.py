@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from clozemill.pipeline import draws
 from clozemill.pipeline.config import BuildConfig
-from clozemill.pipeline.errors import ConfigError, TokenizerError
+from clozemill.pipeline.errors import ConfigError, DatasetError, TokenizerError
 from clozemill.pipeline.instances import MaskBatch, TokenBatch
 from clozemill.pipeline.jit import kernel, lowest_one, njit
 
@@ -80,17 +80,8 @@ def make_mask_rule(config: BuildConfig, vocabulary: MaskVocabulary) -> MaskRule:
             "masked_lm_prob is 0, which leaves nothing to predict; give a share above 0, such as "
             "0.15, or 0 for mask_variants to store no masks."
         )
-    is_word = config.mask_unit == "word"
-    if is_word and vocabulary.is_continuation is None:
-        raise TokenizerError(
-            f"mask_unit is 'word', but the tokenizer {config.tokenizer} does not say where words "
-            "start; use mask_unit token, or a WordPiece, byte-level BPE or Unigram tokenizer."
-        )
     is_special = np.zeros(vocabulary.size, np.bool_)
     is_special[vocabulary.special_ids] = True
-    is_continuation = vocabulary.is_continuation
-    if is_continuation is None:
-        is_continuation = np.zeros(vocabulary.size, np.bool_)
     max_predictions = config.max_predictions_per_seq
     if max_predictions is None:
         max_predictions = default_max_predictions(config.max_seq_length, config.masked_lm_prob)
@@ -100,14 +91,25 @@ def make_mask_rule(config: BuildConfig, vocabulary: MaskVocabulary) -> MaskRule:
         masked_lm_prob=float(config.masked_lm_prob),
         max_predictions=max_predictions,
         is_stochastic=config.mask_count == "stochastic",
-        is_word=is_word,
+        is_word=config.mask_unit == "word",
         mask_threshold=_threshold(config.mask_token_prob),
         random_threshold=_threshold(config.mask_token_prob + config.random_token_prob),
         mask_id=int(vocabulary.mask_id),
         is_special=is_special,
         random_ids=_random_ids(config, vocabulary),
-        is_continuation=np.ascontiguousarray(is_continuation, np.bool_),
+        is_continuation=_continuations(config, vocabulary),
     )
+
+
+def _continuations(config: BuildConfig, vocabulary: MaskVocabulary) -> NDArray[np.bool_]:
+    if vocabulary.is_continuation is not None:
+        return np.ascontiguousarray(vocabulary.is_continuation, np.bool_)
+    if config.mask_unit == "word":
+        raise TokenizerError(
+            f"mask_unit is 'word', but the tokenizer {config.tokenizer} does not say where words "
+            "start; use mask_unit token, or a WordPiece, byte-level BPE or Unigram tokenizer."
+        )
+    return np.zeros(vocabulary.size, np.bool_)
 
 
 def _threshold(probability: float) -> int:
@@ -172,7 +174,11 @@ def draw_masks(
     Returns:
         N * K overlays. Positions are uint8 where `max_seq_length` is at most 256, else uint16;
         token ids have the type of `batch.input_ids`.
+
+    Raises:
+        DatasetError: A token id or a length that the rule's tokenizer and settings exclude.
     """
+    _check_batch(batch, rule)
     variants = np.ascontiguousarray(variants, np.int64)
     num_overlays = (len(batch.starts) - 1) * len(variants)
     room = _mask_room(batch, rule) * len(variants)
@@ -187,9 +193,26 @@ def draw_masks(
     return MaskBatch(out.positions[:end], out.token_ids[:end], out.starts)
 
 
+def _check_batch(batch: TokenBatch, rule: MaskRule) -> None:
+    """Refuse what the kernel would read or write out of bounds for."""
+    largest_id = int(batch.input_ids.max(initial=0))
+    if largest_id >= len(rule.is_special):
+        raise DatasetError(
+            f"an instance holds token id {largest_id}, but the tokenizer has "
+            f"{len(rule.is_special)} tokens; use the tokenizer that the dataset was built with."
+        )
+    longest = int(np.diff(batch.starts).max(initial=0))
+    if longest > rule.max_seq_length:
+        raise DatasetError(
+            f"an instance has {longest} tokens, but max_seq_length is {rule.max_seq_length}; use "
+            "the settings that the dataset was built with."
+        )
+
+
 def _mask_room(batch: TokenBatch, rule: MaskRule) -> int:
-    """Return the most positions that one variant of all instances can select."""
-    asked = np.ceil(np.diff(batch.starts) * rule.masked_lm_prob).astype(np.int64)
+    """Return at least the most positions that one variant of all instances can select."""
+    # One more, because share + uniform draw can round up to the next whole number.
+    asked = np.ceil(np.diff(batch.starts) * rule.masked_lm_prob).astype(np.int64) + 1
     return int(np.clip(asked, 1, rule.max_predictions).sum())
 
 

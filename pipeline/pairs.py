@@ -267,7 +267,7 @@ def cut_lengths(length_a: int, length_b: int, cap: int) -> tuple[int, int]:
     (`create_pretraining_data.py:418-433`).
 
     >>> cut_lengths(100, 30, 125), cut_lengths(80, 70, 125), cut_lengths(70, 70, 125)
-    ((5, 0), (18, 7), (7, 8))
+    ((5, 0), (17, 8), (7, 8))
     """
     over = length_a + length_b - cap
     if over <= 0:

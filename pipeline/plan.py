@@ -52,7 +52,11 @@ class Plan:
     """A document whose split hash is below it is a validation document."""
 
     most_span_value: int
-    """No count of sentences or tokens within one document is larger."""
+    """No number of a span is larger: sentences of a document, or tokens cut from a span.
+
+    A span ends with the sentence that makes it long enough, so a cut is within the longest
+    sentence and an instance's length.
+    """
 
     notices: tuple[str, ...]
 
@@ -64,6 +68,8 @@ class _Census:
     ids: NDArray[np.uint64]
     cells: NDArray[np.int64]
     num_tokens: NDArray[np.int64]
+    num_sentences: NDArray[np.int64]
+    longest_sentence: NDArray[np.int64]
     from_validation_input: NDArray[np.bool_]
 
 
@@ -80,12 +86,13 @@ def make_plan(map_dir: Path, parts: Sequence[str], config: BuildConfig) -> Plan:
     rule = split_rule(config, threshold)
     tokens = np.zeros((2, NUM_CELLS), np.int64)
     documents = np.zeros((2, NUM_CELLS), np.int64)
-    most_tokens = 0
+    most_sentences = longest_sentence = 0
     for census in _censuses(paths, sources, config):
         side = rule.is_validation(census.ids, census.from_validation_input).astype(np.int64)
         np.add.at(tokens, (side, census.cells), census.num_tokens)
         np.add.at(documents, (side, census.cells), 1)
-        most_tokens = max(most_tokens, int(census.num_tokens.max(initial=0)))
+        most_sentences = max(most_sentences, int(census.num_sentences.max(initial=0)))
+        longest_sentence = max(longest_sentence, int(census.longest_sentence.max(initial=0)))
     _check_enough(int(documents[0].sum()), int(documents[1].sum()), config, needed)
     buckets = [
         bucket
@@ -96,7 +103,7 @@ def make_plan(map_dir: Path, parts: Sequence[str], config: BuildConfig) -> Plan:
         buckets=tuple(buckets),
         sources=tuple(sources),
         validation_threshold=threshold,
-        most_span_value=most_tokens,
+        most_span_value=max(most_sentences, longest_sentence + config.max_seq_length),
         notices=notices,
     )
 
@@ -160,6 +167,7 @@ class _Piece(NamedTuple):
     ids: NDArray[np.uint64]
     num_tokens: NDArray[np.int64]
     num_sentences: NDArray[np.int64]
+    longest_sentence: NDArray[np.int64]
     from_validation_input: NDArray[np.bool_]
     sources: NDArray[np.int64]
 
@@ -170,6 +178,7 @@ def _piece(path: Path, rows: slice, sources: Sequence[str]) -> _Piece:
         ids=part_ids(part).copy(),
         num_tokens=list_lengths(part["tokens"]),
         num_sentences=list_lengths(part["sentence_lengths"]),
+        longest_sentence=part["longest_sentence"].to_numpy(),
         from_validation_input=part["is_validation"].to_numpy(zero_copy_only=False),
         sources=pc.index_in(part["source"], pa.array(sources, pa.string())).to_numpy(),
     )
@@ -188,6 +197,8 @@ def _census(piece: _Piece, sources: Sequence[str], config: BuildConfig) -> _Cens
         ids=ids[firsts[is_kept]],
         cells=cells_of(ids[firsts[is_kept]]),
         num_tokens=piece.num_tokens[order][firsts[is_kept]],
+        num_sentences=piece.num_sentences[order][firsts[is_kept]],
+        longest_sentence=piece.longest_sentence[order][firsts[is_kept]],
         from_validation_input=given[is_kept],
     )
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from clozemill.pipeline.documents import Document
 from clozemill.pipeline.errors import InputError
 from clozemill.pipeline.inputs import InputSplit, format_of
-from clozemill.pipeline.read_hub import HUB_PREFIX
+from clozemill.pipeline.read_hub import is_hub_name
 from clozemill.pipeline.read_records import ReadOptions, ReadTally
 from clozemill.pipeline.read_tables import read_table_documents, table_part_at
 from clozemill.pipeline.read_text import read_text_documents
@@ -33,14 +33,14 @@ def read_document_at(
 
     Args:
         path: The file, URL or hf: name.
-        offset: Byte offset of its record or first line, or its row number.
+        offset: Byte offset of its record or first line, or its row (see `read_tables`).
         options: As for `read_documents`.
         input_format: The format, where the file's ending does not tell it.
 
     Raises:
         InputError: No document starts there, or it cannot be read.
     """
-    kind = ("hf", None) if path.startswith(HUB_PREFIX) else format_of(path, input_format)
+    kind = ("hf", None) if is_hub_name(path) else format_of(path, input_format)
     if kind is None:
         raise InputError(f"the format of {path} is unknown; name it with --input-format.")
     file_format, compression = kind

@@ -46,7 +46,7 @@ def reading(path: str) -> Iterator[None]:
     """
     try:
         yield
-    except ClozemillError:
+    except (ClozemillError, MemoryError):
         raise
     except ImportError as error:
         raise InputError(
@@ -74,16 +74,17 @@ def open_binary(path: str) -> BinaryIO:
 def open_arrow(path: str) -> Iterator[tuple[Any, bool]]:
     """Open an Arrow file; gives it, and whether it is an IPC file and no IPC stream.
 
-    A local one is mapped into memory, so that skipping batches costs nothing.
+    A local IPC file is mapped into memory, so that skipping batches costs nothing. A stream is
+    not, because its pages would stay resident until all of it is read.
     """
     with ExitStack() as stack:
-        if "://" in path:
-            source = pa.PythonFile(stack.enter_context(open_binary(path)), mode="r")
+        handle = stack.enter_context(open_binary(path))
+        is_file = handle.read(len(_IPC_FILE_MAGIC)) == _IPC_FILE_MAGIC
+        handle.seek(0)
+        if is_file and "://" not in path:
+            yield stack.enter_context(pa.memory_map(path)), is_file
         else:
-            source = stack.enter_context(pa.memory_map(path))
-        is_file = source.read(len(_IPC_FILE_MAGIC)) == _IPC_FILE_MAGIC
-        source.seek(0)
-        yield source, is_file
+            yield pa.PythonFile(handle, mode="r"), is_file
 
 
 @contextmanager
@@ -167,9 +168,9 @@ def whole_lines(blocks: Iterable[bytes]) -> Iterator[bytes]:
     for block in blocks:
         cut = max(block.rfind(b"\n"), block.rfind(b"\r", 0, len(block) - 1)) + 1
         if cut:
-            pending.append(block[:cut])
-            yield b"".join(pending)
-            pending = []
+            lines = b"".join([*pending, block[:cut]])
+            pending = []  # before the yield, which may be followed by long work on a long line
+            yield lines
         pending.append(block[cut:])
     if tail := b"".join(pending):
         yield tail

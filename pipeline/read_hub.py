@@ -10,7 +10,19 @@ from typing import Any
 from clozemill.pipeline.errors import InputError
 from clozemill.pipeline.read_bytes import reading
 
-HUB_PREFIX = "hf:"
+_HUB_PREFIX = "hf:"
+
+
+def is_hub_name(name: str) -> bool:
+    """Whether a name is `hf:NAME`, and not an `hf://` URL, which is a file system's."""
+    return name.startswith(_HUB_PREFIX) and not name.startswith(_HUB_PREFIX + "//")
+
+
+def full_hub_name(name: str) -> str:
+    """Return the name with the folder in it, if it names one, made absolute."""
+    path, *rest = name.removeprefix(_HUB_PREFIX).split(":")
+    path = os.path.abspath(path) if path and os.path.isdir(path) else path
+    return _HUB_PREFIX + ":".join([path, *rest])
 
 
 @functools.lru_cache(maxsize=4)
@@ -23,7 +35,7 @@ def load_hub_dataset(name: str) -> Any:
     Raises:
         InputError: There is no such data set, configuration or split.
     """
-    parts = name.removeprefix(HUB_PREFIX).split(":")
+    parts = name.removeprefix(_HUB_PREFIX).split(":")
     if not parts[0] or len(parts) > 3:
         raise InputError(f"{name} is no data set; write hf:NAME, hf:NAME:CONFIG or hf:NAME::SPLIT.")
     path, *rest = parts
@@ -66,8 +78,8 @@ def _config_and_split(path: str, rest: list[str]) -> tuple[str, str]:
 
 def _choose_split(name: str, loaded: Any, split: str) -> Any:
     if not isinstance(loaded, dict):
-        if split and split != str(loaded.split or split):
-            raise InputError(f"{name} has no split {split!r}; it is the split {loaded.split}.")
+        if split and split != str(loaded.split):
+            raise InputError(f"{name} is one table without a split {split!r}; leave it out.")
         return loaded
     names = sorted(map(str, loaded))
     split = split or ("train" if "train" in names else names[0] if len(names) == 1 else "")

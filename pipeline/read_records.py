@@ -33,6 +33,11 @@ REPLACED_UTF8 = "replaced_utf8"
 TEXT_BYTES = "text_bytes"
 """UTF-8 bytes of the documents' normalised texts; not a fate."""
 
+MISSING_ID = "missing_id"
+"""Documents whose `id_field` is null or missing; not a fate."""
+MISSING_SOURCE = "missing_source"
+"""Documents whose `source_field` is null or missing; not a fate."""
+
 _MAX_FIELDS_SEEN = 64
 _KINDS = {
     dict: "an object",
@@ -196,13 +201,10 @@ class RecordReader:
         if not text:
             self.tally.counts[EMPTY_TEXT] += 1
             return None
-        options = self.options
-        source, external_id = options.source, None
+        source, external_id = self.options.source, None
         try:
-            if record is not None and options.source_field is not None:
-                source = self._name(record, options.source_field) or source
-            if record is not None and options.id_field is not None:
-                external_id = self._name(record, options.id_field)
+            if record is not None:
+                source, external_id = self._source_and_id(record)
             num_bytes = len(text) if text.isascii() else len(text.encode())
         except UnicodeEncodeError:
             self.refuse(BAD_RECORD, offset, "the record holds half of a surrogate pair")
@@ -220,6 +222,18 @@ class RecordReader:
             origin_path=self.path,
             origin_offset=offset,
         )
+
+    def _source_and_id(self, record: Mapping[str, Any]) -> tuple[str, str | None]:
+        source = external_id = None
+        if self.options.source_field is not None:
+            source = self._name(record, self.options.source_field)
+            if source is None:
+                self.tally.counts[MISSING_SOURCE] += 1
+        if self.options.id_field is not None:
+            external_id = self._name(record, self.options.id_field)
+            if external_id is None:
+                self.tally.counts[MISSING_ID] += 1
+        return self.options.source if source is None else source, external_id
 
     def _name(self, record: Mapping[str, Any], name: str) -> str | None:
         value = record.get(name)

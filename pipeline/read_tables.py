@@ -1,5 +1,11 @@
-"""Documents of tables: Parquet, Arrow IPC and `datasets`; a document's offset is its row."""
+"""Documents of tables: Parquet, Arrow IPC and `datasets`; a document's offset is its row.
 
+In an Arrow IPC file the rows before a record batch can only be counted by reading them, so an
+offset there is the number of the batch times 2**32, plus the row in it.
+"""
+
+import functools
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,9 +26,10 @@ from clozemill.pipeline.read_records import (
 )
 
 _ROWS_AT_ONCE = 1_024
+_BATCH_SHIFT = 32
 
 Rows = tuple[int, list[str], Any]
-"""First row number, the names of all columns, and a batch or table of the wanted ones."""
+"""Offset of the first row, the names of all columns, and a batch or table of the wanted ones."""
 
 
 def read_table_documents(
@@ -33,15 +40,13 @@ def read_table_documents(
         path=split.path,
         options=options,
         tally=tally,
-        locate=lambda row, index: (
-            f"{split.path}, row {row}" + ("" if index is None else f", byte {index}")
-        ),
+        locate=functools.partial(_place, split),
     )
     fields = (options.text_field, options.id_field, options.source_field)
     wanted = {name for name in fields if name is not None}
-    openers = {"parquet": _parquet_rows, "arrow": _arrow_rows, "hf": _hub_rows}
+    row_readers = {"parquet": _parquet_rows, "arrow": _arrow_rows, "hf": _hub_rows}
     with reading(split.path):
-        for first_row, names, rows in openers[split.format](split, wanted):
+        for first, names, rows in row_readers[split.format](split, wanted):
             if options.text_field not in names:
                 tally.counts[RECORDS_READ] += rows.num_rows
                 tally.note_missing_text(names, num_records=rows.num_rows)
@@ -49,31 +54,41 @@ def read_table_documents(
             _check_text_type(split.path, options.text_field, rows.schema)
             for start in range(0, rows.num_rows, _ROWS_AT_ONCE):
                 piece = rows.slice(start, _ROWS_AT_ONCE)
-                yield from _documents_of_rows(first_row + start, piece, reader)
+                yield from _documents_of_rows(first + start, piece, reader)
 
 
-def table_part_at(path: str, file_format: str, row: int) -> tuple[int, int | None]:
-    """Return the smallest part (start, stop) of a table that can be read and holds a row."""
+def table_part_at(path: str, file_format: str, offset: int) -> tuple[int, int | None]:
+    """Return the smallest part (start, stop) of a table that holds a document's offset."""
     if file_format == "hf":
-        return row, row + 1
-    if file_format == "parquet":
-        with reading(path), open_binary(path) as handle:
-            metadata = pq.read_metadata(handle)
-        for group in range(metadata.num_row_groups):
-            row -= metadata.row_group(group).num_rows
-            if row < 0:
-                return group, group + 1
-    return 0, None
+        return offset, offset + 1
+    if file_format == "arrow":
+        batch = offset >> _BATCH_SHIFT
+        return batch, batch + 1
+    with reading(path), open_binary(path) as handle:
+        metadata = pq.read_metadata(handle)
+    row = offset
+    for group in range(metadata.num_row_groups):
+        row -= metadata.row_group(group).num_rows
+        if row < 0:
+            return group, group + 1
+    return 0, 0
 
 
-def _documents_of_rows(first_row: int, rows: Any, reader: RecordReader) -> Iterator[Document]:
+def _place(split: InputSplit, offset: int, index: int | None) -> str:
+    """Return where a row is, and which byte of its text is meant."""
+    batch, row = divmod(offset, 1 << _BATCH_SHIFT)
+    where = f"batch {batch}, row {row}" if split.format == "arrow" else f"row {offset}"
+    return f"{split.path}, {where}" + ("" if index is None else f", byte {index}")
+
+
+def _documents_of_rows(first: int, rows: Any, reader: RecordReader) -> Iterator[Document]:
     text_field = reader.options.text_field
     names = rows.schema.names
     columns = [
         _texts(column) if name == text_field else column.to_pylist()
         for name, column in zip(names, rows.columns, strict=True)
     ]
-    for row, values in enumerate(zip(*columns, strict=True), start=first_row):
+    for row, values in enumerate(zip(*columns, strict=True), start=first):
         reader.tally.counts[RECORDS_READ] += 1
         record = dict(zip(names, values, strict=True))
         if isinstance(record[text_field], bytes):
@@ -139,14 +154,15 @@ def _arrow_rows(split: InputSplit, wanted: set[str]) -> Iterator[Rows]:
         options = pa.ipc.IpcReadOptions(included_fields=places, use_threads=False)
         batches = opener(source, options=options)
         if is_file:
-            batches = map(batches.get_batch, range(batches.num_record_batches))
-        row = 0
-        for number, batch in enumerate(batches):
-            if split.stop is not None and number >= split.stop:
-                return
-            if number >= split.start:
-                yield row, names, batch
-            row += batch.num_rows
+            stop = batches.num_record_batches if split.stop is None else split.stop
+            numbers = range(split.start, stop)
+            numbered: Iterator[tuple[int, Any]] = zip(
+                numbers, map(batches.get_batch, numbers), strict=True
+            )
+        else:
+            numbered = itertools.islice(enumerate(batches), split.start, split.stop)
+        for number, batch in numbered:
+            yield number << _BATCH_SHIFT, names, batch
 
 
 def _hub_rows(split: InputSplit, wanted: set[str]) -> Iterator[Rows]:

@@ -8,11 +8,9 @@ from numpy.typing import NDArray
 from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.instances import Corpus, Instances
 from clozemill.pipeline.masks import MaskRule, MaskVocabulary, make_mask_rule
-from clozemill.pipeline.packing import PackLoss, PackRule, pack_sentences
+from clozemill.pipeline.packing import LONG_SENTENCES, PackLoss, PackRule, pack_sentences
 from clozemill.pipeline.pairs import PairRule, draw_pairs
 from clozemill.pipeline.tokenizer import PretrainingTokenizer
-
-_LONG_SENTENCES = {"split": 0, "truncate": 1, "drop": 2}
 
 
 class Drawn(NamedTuple):
@@ -40,7 +38,7 @@ def draw_instances(corpus: Corpus, config: BuildConfig) -> Drawn:
     pack_rule = PackRule(
         max_seq_length=config.max_seq_length,
         is_document_bound=config.recipe == "roberta-doc",
-        long_sentences=_LONG_SENTENCES[config.long_sentences],
+        long_sentences=LONG_SENTENCES.index(config.long_sentences),
     )
     instances, loss = pack_sentences(corpus, pack_rule)
     return Drawn(instances, np.empty(0, np.int64), loss)

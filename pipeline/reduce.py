@@ -25,6 +25,7 @@ from clozemill.pipeline.files import atomic_file, file_checksum, write_json
 from clozemill.pipeline.identity import Spans, instance_ids
 from clozemill.pipeline.instances import Corpus, Instances
 from clozemill.pipeline.labels import expected_labels
+from clozemill.pipeline.layout import BucketLayout, write_bucket
 from clozemill.pipeline.ledger import Ledger, bucket_ledger, from_json, to_json
 from clozemill.pipeline.masks import draw_masks
 from clozemill.pipeline.plan import Bucket
@@ -36,17 +37,12 @@ from clozemill.pipeline.schema import (
     rows_per_batch,
 )
 from clozemill.pipeline.shards import (
-    SUFFIX_OF_FORMAT,
     DocumentsFile,
     Shard,
     write_options,
-    write_shard,
 )
 from clozemill.pipeline.splits import SplitRule
 from clozemill.pipeline.tokenizer import load_known_tokenizer
-
-_MOST_BATCHES = 1_000_000
-"""Batches of one bucket: keeps the sample keys of different buckets apart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +63,7 @@ class ReduceTask:
     reduce_dir: str
     tokenizer_dir: str
     tokenizer_hash: str
+    """Tells the process whether the tokenizer it has loaded is still the one in the folder."""
 
     @property
     def name(self) -> str:
@@ -146,7 +143,7 @@ def _reduce(task: ReduceTask) -> ReduceReceipt:
         documents=_write_documents(documents, drawn, task),
         digest=writer.digest,
         ledger=ledger,
-        expected=_expected_by_source(documents, corpus, drawn),
+        expected=_expected_by_source(documents, corpus, drawn, task.config),
         origins=origins,
     )
 
@@ -159,6 +156,7 @@ class _BucketWriter:
     ) -> None:
         self.task = task
         self.num_variants = task.config.num_variants(task.bucket.split)
+        self.batch_rows = rows_per_batch(task.config.max_seq_length, self.num_variants)
         self.corpus = corpus
         self.instances = instances
         self.tokenizer = load_known_tokenizer(task.tokenizer_dir, task.tokenizer_hash)
@@ -186,27 +184,24 @@ class _BucketWriter:
         self.ledger: Ledger = Ledger()
 
     def write_shards(self) -> Iterator[Shard]:
-        """Yield each shard once it is written; all but for one instance equally long."""
-        config, total = self.task.config, len(self.order)
-        num_shards = -(-total // config.shard_size)
-        borders = [total * i // num_shards for i in range(num_shards + 1)] if total else [0]
-        rows = rows_per_batch(config.max_seq_length, self.num_variants)
-        first_key = self.task.key * _MOST_BATCHES
-        for number, (begin, end) in enumerate(zip(borders, borders[1:], strict=False)):
-            name = f"{self.task.name}-{number:03d}{SUFFIX_OF_FORMAT[config.format]}"
-            yield write_shard(
-                Path(config.out) / name,
-                self._batches(begin, end, rows),
-                schema=self.schema,
-                split=self.task.bucket.split,
-                compression=config.compression,
-                first_key=first_key,
-            )
-            first_key += -(-(end - begin) // rows)
+        """Yield each shard once it is written."""
+        config = self.task.config
+        layout = BucketLayout(
+            folder=Path(config.out),
+            name=self.task.name,
+            key=self.task.key,
+            split=self.task.bucket.split,
+            schema=self.schema,
+            format=config.format,
+            compression=config.compression,
+            shard_size=config.shard_size,
+            batch_rows=self.batch_rows,
+        )
+        return write_bucket(layout, len(self.order), self._batches)
 
-    def _batches(self, begin: int, end: int, rows: int) -> Iterator[pa.RecordBatch]:
-        for first in range(begin, end, rows):
-            columns = self._columns(self.order[first : min(first + rows, end)])
+    def _batches(self, begin: int, end: int) -> Iterator[pa.RecordBatch]:
+        for first in range(begin, end, self.batch_rows):
+            columns = self._columns(self.order[first : min(first + self.batch_rows, end)])
             batch = instance_batch(columns, self.schema, self.source_names)
             self.digest.add(batch)
             yield batch
@@ -262,9 +257,10 @@ class _BucketWriter:
 
 
 def _expected_by_source(
-    documents: BucketDocuments, corpus: Corpus, drawn: Drawn
+    documents: BucketDocuments, corpus: Corpus, drawn: Drawn, config: BuildConfig
 ) -> dict[str, list[float]]:
-    if drawn.loss is not None:
+    # Steered labels follow from each other, so no document has an expectation of its own.
+    if not config.has_pairs or config.nsp_balance == "exact":
         return {}
     expected = expected_labels(corpus, drawn.targets)
     sources = documents.table["source"].take(documents.kept)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, models
 
 from clozemill.pipeline.errors import TokenizerError
 from clozemill.pipeline.tokenizer_files import Json, read_tokenizer
@@ -81,7 +81,11 @@ class PretrainingTokenizer:
     @property
     def is_lower_case(self) -> bool:
         """Whether the normalizer lower-cases."""
-        return any(step.get("lowercase", step["type"] == "Lowercase") for step in _steps(self))
+        return any(step.get("lowercase", step["type"] == "Lowercase") for step in self._steps)
+
+    @property
+    def _steps(self) -> list[Json]:
+        return backend_steps(self.backend, "normalizer")
 
     def save(self, folder: Path, *, model_max_length: int | None = None) -> None:
         """Write files from which `transformers.AutoTokenizer` gets the same ids and settings.
@@ -98,7 +102,7 @@ class PretrainingTokenizer:
         _write(folder / "tokenizer.json", json.dumps(_full_state(self), ensure_ascii=False))
         config = json.dumps(_saved_config(self, length), indent=2, sort_keys=True)
         _write(folder / "tokenizer_config.json", config)
-        if json.loads(self.backend.to_str())["model"]["type"] == "WordPiece":
+        if isinstance(self.backend.model, models.WordPiece):
             _write(folder / "vocab.txt", "\n".join(self.pieces))
 
 
@@ -217,12 +221,16 @@ def _without_specials(backend: Tokenizer, special: set[int]) -> Json:
         vocab = state["model"]["vocab"]
         if token["id"] in special and isinstance(vocab, dict):
             vocab.setdefault(token["content"], token["id"])
+    for step in flat_steps(state, "normalizer"):
+        step.update(_effective(step))
     state["added_tokens"] = [t for t in state["added_tokens"] if t["id"] not in special]
     return state | {"truncation": None, "padding": None, "post_processor": None}
 
 
-def _steps(tokenizer: PretrainingTokenizer) -> list[Json]:
-    return flat_steps(json.loads(tokenizer.backend.to_str()), "normalizer")
+def backend_steps(backend: Tokenizer, part: str) -> list[Json]:
+    """Return the steps of a backend's `normalizer` or `pre_tokenizer`, sequences laid flat."""
+    step = getattr(backend, part)
+    return flat_steps({part: None if step is None else json.loads(step.__getstate__())}, part)
 
 
 def flat_steps(state: Json, part: str) -> list[Json]:
@@ -260,7 +268,7 @@ def _hash(
     model = {key: value for key, value in state["model"].items() if key != "vocab"}
     if not isinstance(state["model"]["vocab"], dict):
         model["scores"] = state["model"]["vocab"]
-    steps = [_effective(step) for step in flat_steps(state, "normalizer")]
+    steps = flat_steps(state, "normalizer")
     everything = [
         list(pieces), model, steps, flat_steps(state, "pre_tokenizer"),
         state["added_tokens"], roles, special_ids.tolist(),
@@ -339,10 +347,10 @@ def _saved_config(tokenizer: PretrainingTokenizer, model_max_length: int | None)
     config |= {"model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}
     if model_max_length is not None:
         config["model_max_length"] = model_max_length
-    steps = _steps(tokenizer)
+    steps = tokenizer._steps
     if len(steps) == 1 and steps[0]["type"] == "BertNormalizer":
         config["do_lower_case"] = steps[0]["lowercase"]
-        config["strip_accents"] = _effective(steps[0])["strip_accents"]
+        config["strip_accents"] = steps[0]["strip_accents"]
         config["tokenize_chinese_chars"] = steps[0]["handle_chinese_chars"]
     is_bert = _is_plain_bert(tokenizer)
     config["tokenizer_class"] = "BertTokenizer" if is_bert else "PreTrainedTokenizerFast"

@@ -169,7 +169,10 @@ class _WordCounter:
         while len(offsets) > 1:
             word_ids = np.empty(offsets[-1] - offsets[0], np.int32)
             ends = np.empty(len(offsets) - 1, np.int64)
-            done = wordtable.scan_words(text, offsets, self._splitting, self._table, word_ids, ends)
+            marks = np.empty(len(word_ids) + 8, np.uint8)
+            done = wordtable.scan_words(
+                text, offsets, self._splitting, self._table, marks, word_ids, ends
+            )
             if done:
                 found = np.bincount(word_ids[: ends[done - 1]])
                 self._in_table[: len(found)] += found

@@ -2,8 +2,9 @@
 
 Words can be encoded one by one if they end at characters c that no step moves, joins or
 removes: N(x c y) = N(x) N(c) N(y) for the normalizer N, whatever x and y are, and the
-pre-tokenizer cuts on both sides of c. For BERT's normalizer and pre-tokenizer this is so for blank, tab, LF, CR, ASCII punctuation,
-some punctuation beyond ASCII and, where they are padded with blanks, CJK ideographs:
+pre-tokenizer cuts on both sides of c. For BERT's normalizer and pre-tokenizer this is so for
+blank, tab, LF, CR, ASCII punctuation, some punctuation beyond ASCII and, where they are padded
+with blanks, CJK ideographs:
 
 - Cleaning maps or removes characters one by one, and none of these is removed. (Form feed, NUL
   and zero-width characters are: they are no word ends here but part of a word.)
@@ -14,22 +15,24 @@ some punctuation beyond ASCII and, where they are padded with blanks, CJK ideogr
   composed forms (with U+0338), and are part of a word when a text is composed first.
 """
 
-import json
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from tokenizers import models
 
 from clozemill.pipeline import wordtable
-from clozemill.pipeline.tokenizer import PretrainingTokenizer, flat_steps
+from clozemill.pipeline.tokenizer import PretrainingTokenizer, backend_steps
 from clozemill.pipeline.wordtable import Splitting, WordTable
 
 MAX_WORDS = 1 << 20
-MAX_WORD_BYTES = 1 << 24
-"""The word table holds at most so many words and bytes, then starts afresh; real text brings
-new words for ever. With all arrays full that is about 120 MB."""
+"""A word table holds at most so many words, of 16 bytes on average. Real text brings new words
+for ever, so that it starts afresh when it is full. It takes up memory as it fills: 30 MB for the
+140,000 words of 50 MB of English, 110 MB when full of such words."""
+
+_BYTES_PER_WORD = 16
 
 # Inner punctuation (category P*) and, as far as `tokenizers` takes them for assigned, ideographs.
 _ALONE_RANGES = ((0x2010, 0x2027), (0x3001, 0x3002), (0x3008, 0x3011))
@@ -40,14 +43,14 @@ _COMPOSED = b"<=>"
 
 def is_word_local(tokenizer: PretrainingTokenizer) -> bool:
     """Whether words can be encoded one by one: see the top of this module."""
-    state = json.loads(tokenizer.backend.to_str())
-    steps = [step["type"] for step in flat_steps(state, "normalizer")]
+    backend = tokenizer.backend
+    steps = [step["type"] for step in backend_steps(backend, "normalizer")]
     return (
         steps in ([], ["Lowercase"], ["BertNormalizer"], ["NFC", "BertNormalizer"])
-        and [step["type"] for step in flat_steps(state, "pre_tokenizer")] == ["BertPreTokenizer"]
-        and state["model"]["type"] == "WordPiece"
-        and state["model"]["continuing_subword_prefix"] == "##"
-        and not state["added_tokens"]
+        and backend_steps(backend, "pre_tokenizer") == [{"type": "BertPreTokenizer"}]
+        and isinstance(backend.model, models.WordPiece)
+        and backend.model.continuing_subword_prefix == "##"
+        and not backend.get_added_tokens_decoder()
     )
 
 
@@ -69,13 +72,12 @@ class WordRules(NamedTuple):
 
 def word_rules(tokenizer: PretrainingTokenizer) -> WordRules:
     """Return the rules of a tokenizer for which `is_word_local` holds."""
-    state: dict[str, Any] = json.loads(tokenizer.backend.to_str())
-    steps = flat_steps(state, "normalizer")
+    steps = backend_steps(tokenizer.backend, "normalizer")
     return WordRules(
         is_lower_case=tokenizer.is_lower_case,
         has_padded_ideographs=any(step.get("handle_chinese_chars") for step in steps),
         is_composed=any(step["type"] == "NFC" for step in steps),
-        max_word_characters=state["model"]["max_input_chars_per_word"],
+        max_word_characters=tokenizer.backend.model.max_input_chars_per_word,
     )
 
 
@@ -89,18 +91,18 @@ def make_splitting(rules: WordRules) -> Splitting:
     stands_alone = np.zeros(1 << 16, np.bool_)
     for first, last in _ALONE_RANGES + _IDEOGRAPH_RANGES * rules.has_padded_ideographs:
         stands_alone[first : last + 1] = True
-        byte_kinds[0xE0 | first >> 12 : (0xE0 | last >> 12) + 1] = wordtable.MAYBE_ALONE
+        byte_kinds[0xE0 | first >> 12 : (0xE0 | last >> 12) + 1] = wordtable.WIDE
     return Splitting(byte_kinds, stands_alone)
 
 
-def empty_table() -> WordTable:
-    """Return a word table without words; its memory is taken up as it fills."""
+def empty_table(max_words: int = MAX_WORDS) -> WordTable:
+    """Return a word table without words, with room for a power of two of them."""
     return WordTable(
-        slots=np.zeros(2 * MAX_WORDS, np.uint64),
-        word_starts=np.zeros(MAX_WORDS + 1, np.int64),
-        word_bytes=np.empty(MAX_WORD_BYTES, np.uint8),
-        piece_spans=np.zeros((MAX_WORDS, 2), np.int64),
-        pieces=np.empty(MAX_WORD_BYTES, np.uint32),
+        slots=np.zeros((2 * max_words, 2), np.uint64),
+        word_starts=np.zeros(max_words + 1, np.int64),
+        word_bytes=np.empty(_BYTES_PER_WORD * max_words, np.uint8),
+        piece_spans=np.zeros((max_words, 2), np.int64),
+        pieces=np.empty(_BYTES_PER_WORD * max_words, np.uint32),
         sizes=np.zeros(2, np.int64),
     )
 

@@ -10,24 +10,24 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from clozemill.pipeline.jit import kernel, njit
+from clozemill.pipeline.jit import lean_kernel, lean_njit, load_word, lowest_one
 
-_SEED = np.uint64(0xCBF29CE484222325)
 _PRIME = np.uint64(0x100000001B3)
 _MIX = np.uint64(0x9E3779B97F4A7C15)
-_TAG = np.uint64(0xFFFFFFFF00000000)
-_INDEX = np.uint64(0x00000000FFFFFFFF)
+_LONG = np.uint64(0xFF00000000000000)
+_SHORT = 7
+_NODE = 0xFFFFFFFF
 
-INSIDE, BLANK, ALONE, MAYBE_ALONE = 0, 1, 2, 3
-"""What a byte does to a word: goes on, ends it, is a word itself, or opens a three-byte
-character that may be a word itself."""
+INSIDE, BLANK, ALONE, WIDE = 0, 1, 2, 3
+"""What a byte does to a word: goes on, ends it, is a word itself, or opens a character of three
+bytes that is, or may be, a word itself."""
 
 
 class Splitting(NamedTuple):
     """Where words end."""
 
     byte_kinds: NDArray[np.uint8]
-    """(256,): one of INSIDE, BLANK, ALONE, MAYBE_ALONE for every byte."""
+    """(256,): one of INSIDE, BLANK, ALONE, WIDE for every byte."""
 
     stands_alone: NDArray[np.bool_]
     """(65536,): code points of three UTF-8 bytes that are a word of their own."""
@@ -37,7 +37,7 @@ class WordTable(NamedTuple):
     """Words seen so far, found by their bytes, and their pieces (W words at most)."""
 
     slots: NDArray[np.uint64]
-    """(power of two >= 2 W,): open addressing; half a hash above index + 1, 0 where empty."""
+    """(power of two >= 2 W, 2): open addressing; a word's key, and its place + 1, 0 if empty."""
 
     word_starts: NDArray[np.int64]
     """(W + 1,): where each word starts in `word_bytes`."""
@@ -58,22 +58,20 @@ class WordTable(NamedTuple):
 class Trie(NamedTuple):
     """The vocabulary's pieces of ASCII letters and digits; node 0 opens a word, 1 continues it."""
 
-    keys: NDArray[np.int64]
-    """(power of two,): open addressing; node * 256 + byte, -1 where empty."""
-
-    children: NDArray[np.int32]
-    """Same length: the node that this byte leads to."""
+    edges: NDArray[np.int64]
+    """(power of two > edges,): open addressing; (node * 256 + byte) * 2^32 + node there, or 0."""
 
     token_ids: NDArray[np.int64]
     """(nodes,): the piece that ends here, -1 where none does."""
 
 
-@kernel
+@lean_kernel
 def scan_words(
     text: NDArray[np.uint8],
     offsets: NDArray[np.int64],
     splitting: Splitting,
     table: WordTable,
+    marks: NDArray[np.uint8],
     word_ids: NDArray[np.int32],
     word_ends: NDArray[np.int64],
 ) -> int:
@@ -84,99 +82,145 @@ def scan_words(
         offsets: (S + 1,): where each sentence starts in `text`.
         splitting: Where words end.
         table: Changed in place: unseen words are added, still without pieces.
+        marks: Room for a mark for every byte of the sentences, and eight more.
         word_ids: Filled with the words' places in the table; at least as long as the text.
         word_ends: (S,): filled with where each sentence's words end in `word_ids`.
 
     Returns:
         How many sentences were done; fewer than S if the table became full.
     """
-    byte_kinds, stands_alone = splitting.byte_kinds, splitting.stands_alone
-    slots, word_starts, word_bytes = table.slots, table.word_starts, table.word_bytes
-    mask = np.uint64(len(slots) - 1)
+    base = offsets[0]
+    _mark_ends(text, base, offsets[-1], splitting.byte_kinds, splitting.stands_alone, marks)
     num_found = 0
     for sentence in range(len(offsets) - 1):
         place, end = offsets[sentence], offsets[sentence + 1]
-        start = place
-        hashed = _SEED
-        while start < end:
-            # Find where the word from `start` ends, and how wide the character is that ends it.
-            width = 0
-            kind = INSIDE
-            while place < end:
-                byte = text[place]
-                kind = byte_kinds[byte]
-                if kind != INSIDE:
-                    width = 1
-                    if kind != MAYBE_ALONE:
-                        break
-                    width = 3
-                    if stands_alone[_code_point(text, place)]:
-                        break
-                    kind = INSIDE
-                hashed = (hashed ^ np.uint64(byte)) * _PRIME
-                place += 1
-            if place == start:
-                # The character stands alone, or is a blank to be passed over.
-                place += width
-                if kind == BLANK:
-                    start = place
-                    continue
-                for inner in range(start, place):
-                    hashed = (hashed ^ np.uint64(text[inner])) * _PRIME
-            mixed = (hashed ^ (hashed >> np.uint64(29))) * _MIX
-            mixed ^= mixed >> np.uint64(32)
-            slot = mixed & mask
-            word = -1
-            while slots[slot] != 0:
-                entry = slots[slot]
-                if (entry ^ mixed) & _TAG == 0:
-                    word = np.int64(entry & _INDEX) - 1
-                    first = word_starts[word]
-                    length = place - start
-                    is_same = word_starts[word + 1] - first == length
-                    inner = 0
-                    while is_same and inner < length:
-                        is_same = text[start + inner] == word_bytes[first + inner]
-                        inner += 1
-                    if is_same:
-                        break
-                    word = -1
-                slot = (slot + np.uint64(1)) & mask
-            if word < 0:
-                word = _add(text, start, place, table)
-                if word < 0:
-                    return sentence
-                slots[slot] = (mixed & _TAG) | np.uint64(word + 1)
-            word_ids[num_found] = word
-            num_found += 1
+        while place < end:
             start = place
-            hashed = _SEED
+            place = min(_next_mark(marks, start - base, end - base) + base, end)
+            if place == start:
+                mark = marks[start - base]
+                place += 3 if mark == WIDE else 1
+                if mark == BLANK:
+                    continue
+            key = _word_key(text, start, place)
+            slot = _slot(text, start, place, key, table.slots, table.word_starts, table.word_bytes)
+            if table.slots[slot, 1] == 0 and not _add(text, start, place, key, slot, table):
+                return sentence
+            word_ids[num_found] = table.slots[slot, 1] - np.uint64(1)
+            num_found += 1
         word_ends[sentence] = num_found
     return len(offsets) - 1
 
 
-@njit
+@lean_njit
+def _mark_ends(
+    text: NDArray[np.uint8],
+    first: int,
+    last: int,
+    byte_kinds: NDArray[np.uint8],
+    stands_alone: NDArray[np.bool_],
+    marks: NDArray[np.uint8],
+) -> None:
+    """Write what each byte does to a word; eight more marks at the end save a check later."""
+    for place in range(first, last):
+        kind = byte_kinds[text[place]]
+        if kind == WIDE and not stands_alone[_code_point(text, place)]:
+            kind = np.uint8(INSIDE)
+        marks[place - first] = kind
+    marks[last - first : last - first + 8] = BLANK
+
+
+@lean_njit
+def _next_mark(marks: NDArray[np.uint8], place: int, end: int) -> int:
+    """Return the first place from `place` on that is not inside a word, or one past the end."""
+    found = load_word(marks, place)
+    while found == 0:
+        if place + 8 >= end:
+            return end
+        place += 8
+        found = load_word(marks, place)
+    return place + (lowest_one(found) >> 3)
+
+
+@lean_njit
+def _word_key(text: NDArray[np.uint8], start: int, end: int) -> np.uint64:
+    """Return a word itself if it has up to seven bytes, else a hash; the top byte tells."""
+    length = end - start
+    if length <= _SHORT and start + 8 <= len(text):
+        bits = np.uint64(length) << np.uint64(3)
+        letters = load_word(text, start) & ((np.uint64(1) << bits) - np.uint64(1))
+        return letters | np.uint64(length) << np.uint64(56)
+    key = np.uint64(0)
+    if length <= _SHORT:
+        for place in range(end - 1, start - 1, -1):
+            key = key << np.uint64(8) | np.uint64(text[place])
+        return key | np.uint64(length) << np.uint64(56)
+    for place in range(start, end):
+        key = (key ^ np.uint64(text[place])) * _PRIME
+    return key | _LONG
+
+
+@lean_njit
+def _slot(
+    text: NDArray[np.uint8],
+    start: int,
+    end: int,
+    key: np.uint64,
+    slots: NDArray[np.uint64],
+    word_starts: NDArray[np.int64],
+    word_bytes: NDArray[np.uint8],
+) -> np.uint64:
+    """Return the slot of a word, or the empty one where it would go."""
+    mask = np.uint64(len(slots) - 1)
+    slot = (key * _MIX) >> np.uint64(32) & mask
+    while slots[slot, 1] != 0:
+        if slots[slot, 0] == key:
+            if key < _LONG:
+                break
+            first = word_starts[slots[slot, 1] - np.uint64(1)]
+            length = word_starts[slots[slot, 1]] - first
+            if length == end - start and _is_same(text, start, word_bytes, first, length):
+                break
+        slot = (slot + np.uint64(1)) & mask
+    return slot
+
+
+@lean_njit
+def _is_same(
+    text: NDArray[np.uint8], start: int, other: NDArray[np.uint8], first: int, length: int
+) -> bool:
+    for place in range(length):  # noqa: SIM110 - compiled
+        if text[start + place] != other[first + place]:
+            return False
+    return True
+
+
+@lean_njit
 def _code_point(text: NDArray[np.uint8], place: int) -> int:
     """Return the code point of three UTF-8 bytes."""
     first, second, third = text[place], text[place + 1], text[place + 2]
-    return (first & 15) << 12 | (second & 63) << 6 | (third & 63)
+    return int((first & 15) << 12 | (second & 63) << 6 | (third & 63))
 
 
-@njit
-def _add(text: NDArray[np.uint8], start: int, end: int, table: WordTable) -> int:
-    """Append a word; return its place, -1 if there is no room."""
+@lean_njit
+def _add(
+    text: NDArray[np.uint8], start: int, end: int, key: np.uint64, slot: np.uint64, table: WordTable
+) -> bool:
+    """Add a word at an empty slot; return whether there was room."""
     word = table.sizes[0]
     first = table.word_starts[word]
     if word + 2 > len(table.word_starts) or first + end - start > len(table.word_bytes):
-        return -1
+        return False
     for place in range(start, end):
         table.word_bytes[first + place - start] = text[place]
     table.word_starts[word + 1] = first + end - start
     table.sizes[0] = word + 1
-    return word
+    table.slots[slot, 0] = key
+    table.slots[slot, 1] = np.uint64(word + 1)
+    return True
 
 
-@kernel
+@lean_kernel
 def resolve_words(
     table: WordTable,
     first_word: int,
@@ -219,7 +263,7 @@ def resolve_words(
     return num_left_over
 
 
-@njit
+@lean_njit
 def _is_plain(text: NDArray[np.uint8], start: int, end: int) -> bool:
     for place in range(start, end):
         byte = text[place]
@@ -228,7 +272,7 @@ def _is_plain(text: NDArray[np.uint8], start: int, end: int) -> bool:
     return True
 
 
-@njit
+@lean_njit
 def _spell(
     table: WordTable, start: int, end: int, trie: Trie, is_lower_case: bool, num_pieces: int
 ) -> int:
@@ -241,8 +285,8 @@ def _spell(
             byte = np.int64(table.word_bytes[place])
             if is_lower_case and 65 <= byte <= 90:
                 byte += 32
-            node = _child(trie, node, byte)
-            if node < 0:
+            node = trie.edges[_edge_slot(trie.edges, node << 8 | byte)] & _NODE
+            if node == 0:
                 break
             place += 1
             if trie.token_ids[node] >= 0:
@@ -256,26 +300,17 @@ def _spell(
     return num_pieces
 
 
-@njit
-def _child(trie: Trie, node: int, byte: int) -> int:
-    slot = _edge_slot(trie.keys, node * 256 + byte)
-    if trie.keys[slot] < 0:
-        return -1
-    return trie.children[slot]
-
-
-@njit
-def _edge_slot(keys: NDArray[np.int64], key: int) -> int:
-    """Return the slot of an edge, or the empty one where it would go."""
-    mask = len(keys) - 1
-    mixed = np.uint64(key) * _MIX
-    slot = np.int64(mixed >> np.uint64(32)) & mask
-    while keys[slot] != key and keys[slot] >= 0:
+@lean_njit
+def _edge_slot(edges: NDArray[np.int64], edge: int | np.int64) -> int:
+    """Return the slot of the edge `node * 256 + byte`, or the empty one where it would go."""
+    mask = len(edges) - 1
+    slot = np.int64((np.uint64(edge) * _MIX) >> np.uint64(32)) & mask
+    while edges[slot] != 0 and edges[slot] >> 32 != edge:
         slot = (slot + 1) & mask
-    return slot
+    return int(slot)
 
 
-@kernel
+@lean_kernel
 def add_pieces(
     trie: Trie,
     piece_bytes: NDArray[np.uint8],
@@ -288,18 +323,17 @@ def add_pieces(
     for piece in range(len(token_ids)):
         node = roots[piece]
         for place in range(piece_starts[piece], piece_starts[piece + 1]):
-            key = node * 256 + np.int64(piece_bytes[place])
-            slot = _edge_slot(trie.keys, key)
-            if trie.keys[slot] < 0:
-                trie.keys[slot] = key
-                trie.children[slot] = num_nodes
+            edge = node * 256 + np.int64(piece_bytes[place])
+            slot = _edge_slot(trie.edges, edge)
+            if trie.edges[slot] == 0:
+                trie.edges[slot] = edge << 32 | num_nodes
                 num_nodes += 1
-            node = np.int64(trie.children[slot])
+            node = trie.edges[slot] & _NODE
         trie.token_ids[node] = token_ids[piece]
     return num_nodes
 
 
-@kernel
+@lean_kernel
 def count_tokens(
     table: WordTable,
     word_ids: NDArray[np.int32],
@@ -318,7 +352,7 @@ def count_tokens(
     return num_tokens
 
 
-@kernel
+@lean_kernel
 def copy_tokens(
     table: WordTable,
     word_ids: NDArray[np.int32],

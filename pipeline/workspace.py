@@ -59,21 +59,23 @@ class Workspace:
         return self.work / "build.json"
 
     def begin(self, identity: dict[str, Any], *, overwrite: bool = False) -> None:
-        """Take up an unfinished build of the same identity, or start one.
+        """Take up an unfinished build of the same settings, or start one.
 
         Args:
             identity: What tells this build from others, ready for JSON.
             overwrite: Delete a dataset or unfinished build of ours first.
 
         Raises:
-            ConfigError: The folder holds an unfinished build of something else, or other files.
+            ConfigError: The folder holds an unfinished build with other settings, or other files.
         """
         if overwrite and (self.is_finished or self.is_unfinished):
             self._clear()
         elif self.is_unfinished:
             found = json.loads(self._record.read_text())
-            _check_same(found, identity, self.out, "an unfinished build")
+            asked = {**identity, "inputs": found.get("inputs")}
+            _check_same(found, asked, self.out, "an unfinished build")
             self._remove_temporaries()
+            self._forget_changed(found.get("inputs", {}), identity.get("inputs", {}))
         else:
             self._check_empty()
         for folder in (self.map_dir, self.reduce_dir, self.spool_dir):
@@ -107,6 +109,24 @@ class Workspace:
         for folder in folders + [self.out] * self.is_new:
             with contextlib.suppress(OSError):
                 folder.rmdir()
+
+    def _forget_changed(self, before: dict[str, Any], now: dict[str, Any]) -> None:
+        """Undo what rests on inputs that were mended, added or taken away since.
+
+        What was read of the other files stays.
+        """
+        if before == now:
+            return
+        for receipt in self.map_dir.glob("*.json"):
+            with contextlib.suppress(ValueError, LookupError):
+                paths = {split["path"] for split in json.loads(receipt.read_text())["splits"]}
+                if all(path in before and before[path] == now.get(path) for path in paths):
+                    continue
+            receipt.unlink()
+        shutil.rmtree(self.reduce_dir, ignore_errors=True)
+        for path in self.out.iterdir():
+            if _OUTPUT_NAME.fullmatch(path.name):
+                path.unlink()
 
     def _check_empty(self) -> None:
         foreign = sorted(path.name for path in self.out.iterdir() if path != self.work)

@@ -10,7 +10,13 @@ from typing import Any, Literal
 import click
 
 import clozemill
-from clozemill.options import build_options, config_from_flags, reading_options
+from clozemill.options import (
+    build_options,
+    config_from_flags,
+    layout_options,
+    mask_options,
+    reading_options,
+)
 from clozemill.pipeline.errors import ClozemillError
 
 EXIT_FOUND = 1
@@ -163,6 +169,118 @@ def vocab(
     with tables.progress_bar(is_shown=not quiet) as on_progress:
         tokenizer, report = build_vocabulary(config, settings, Path(out), on_progress=on_progress)
     _show(tables.vocabulary_view(tokenizer, report, out), is_json)
+
+
+data_argument = click.argument("data", metavar="DATA")
+out_option = click.option("--out", "-o", required=True, metavar="DIR", help="The folder to write.")
+overwrite_option = click.option("--overwrite", is_flag=True, help="Replace a dataset in --out.")
+
+
+@cli.command(epilog="Example: clozemill verify data/")
+@data_argument
+@json_option
+@quiet_option
+def verify(data: str, is_json: bool, quiet: bool) -> int:
+    """Check that a dataset is what was written and keeps every rule; exit 1 if not.
+
+    Compares sizes and checksums, then reads every row: schema, ids, spans against documents,
+    labels, masks (drawn again), digests, and the sums of the ledger.
+    """
+    from clozemill import tables
+    from clozemill.pipeline.verify import verify_dataset
+
+    with tables.shard_bar(data, stage="checking", is_shown=not quiet) as on_shard:
+        findings = verify_dataset(data, on_shard=on_shard)
+    _show(tables.verify_view(data, findings), is_json)
+    return EXIT_FOUND if findings else 0
+
+
+@cli.command(epilog="Example: clozemill convert data/ --out tars/ --format webdataset")
+@data_argument
+@out_option
+@layout_options
+@overwrite_option
+@json_option
+@quiet_option
+def convert(
+    data: str, out: str, overwrite: bool, is_json: bool, quiet: bool, **settings: Any
+) -> None:
+    """Write a dataset in another format, compression or shard size; both digests stay."""
+    from clozemill import tables
+    from clozemill.pipeline.convert import convert_dataset
+
+    with tables.shard_bar(data, stage="writing", is_shown=not quiet) as on_shard:
+        manifest = convert_dataset(data, out, **settings, overwrite=overwrite, on_shard=on_shard)
+    _show(tables.rewritten_view(data, manifest, out), is_json)
+
+
+@cli.command(epilog="Example: clozemill remask data/ --out more/ --mask-variants 40")
+@data_argument
+@out_option
+@mask_options
+@overwrite_option
+@json_option
+@quiet_option
+def remask(
+    data: str, out: str, overwrite: bool, is_json: bool, quiet: bool, **settings: Any
+) -> None:
+    """Write a dataset with other masks over the same instances, without a rebuild.
+
+    Settings that are not given stay as they are. Variant k stays variant k.
+    """
+    from clozemill import tables
+    from clozemill.pipeline.remask import remask_dataset
+
+    given = {name: value for name, value in settings.items() if value is not None}
+    with tables.shard_bar(data, stage="writing", is_shown=not quiet) as on_shard:
+        manifest = remask_dataset(data, out, given, overwrite=overwrite, on_shard=on_shard)
+    _show(tables.rewritten_view(data, manifest, out), is_json)
+
+
+@cli.command(epilog="Example: clozemill inspect data/ -n 3 --variants 2")
+@data_argument
+@click.option("-n", "count", default=3, show_default=True, help="How many instances.")
+@click.option("--first", default=0, show_default=True, help="Number of the first one.")
+@click.option(
+    "--split",
+    type=click.Choice(["train", "validation"]),
+    default="train",
+    show_default=True,
+    help="Of which split.",
+)
+@click.option("--instance", metavar="ID", help="The instance whose id starts with these digits.")
+@click.option("--variants", type=int, help="Show only so many variants; by default all.")
+@json_option
+def inspect(
+    data: str,
+    count: int,
+    first: int,
+    split: str,
+    instance: str | None,
+    variants: int | None,
+    is_json: bool,
+) -> None:
+    """Show instances as text: A and B, what each variant hides, and where they came from."""
+    from clozemill import tables
+    from clozemill.pipeline.dataset import open_dataset
+    from clozemill.pipeline.inspection import Inspector
+    from clozemill.pipeline.inspection_text import render_instances
+
+    dataset = open_dataset(data)
+    inspector = Inspector(dataset)
+    if instance is not None:
+        split, number = inspector.find(instance)
+        numbers = [number]
+    else:
+        stop = min(first + count, dataset.num_instances(split))
+        numbers = list(range(max(first, 0), stop))
+    views = inspector.describe(split, numbers)
+    if is_json:
+        click.echo(json.dumps(tables.instances_data(views), indent=2))
+        return
+    width, is_terminal = tables.output_width()
+    text = render_instances(views, width=width, is_terminal=is_terminal, most_variants=variants)
+    click.echo(text, nl=False)
 
 
 @cli.command(epilog="Example: clozemill demo --out demo-out")

@@ -16,30 +16,46 @@ _HINTS = typing.get_type_hints(BuildConfig)
 _SHORT_FLAGS = {"out": ("--out", "-o")}
 
 
-def build_options(command: Command) -> Command:
-    """Add a flag for every field of `BuildConfig` but the inputs, which are arguments."""
-    for item in reversed(dataclasses.fields(BuildConfig)):
-        if item.name != "inputs":
-            command = _option(item)(command)
-    return command
-
-
-READING_FIELDS = ("text_field", "layout", "input_format", "on_bad_input", "limit_documents")
-"""What other verbs that read documents take of a build's settings."""
+_READING_FIELDS = ("text_field", "layout", "input_format", "on_bad_input", "limit_documents")
 
 
 def reading_options(command: Command) -> Command:
     """Add the flags that say how documents are read."""
+    return _add_options(command, lambda item: item.name in _READING_FIELDS)
+
+
+def mask_options(command: Command) -> Command:
+    """Add the flags of masks, without defaults: what is not given stays as it is."""
+    return _add_options(command, lambda item: item.metadata["kind"] == "masks", has_default=False)
+
+
+def layout_options(command: Command) -> Command:
+    """Add the flags of how files hold a dataset, without defaults."""
+    return _add_options(command, lambda item: item.metadata["kind"] == "layout", has_default=False)
+
+
+def build_options(command: Command) -> Command:
+    """Add a flag for every field of `BuildConfig` but the inputs, which are arguments."""
+    return _add_options(command, lambda item: item.name != "inputs")
+
+
+def _add_options(
+    command: Command,
+    is_chosen: Callable[["dataclasses.Field[Any]"], bool],
+    *,
+    has_default: bool = True,
+) -> Command:
     for item in reversed(dataclasses.fields(BuildConfig)):
-        if item.name in READING_FIELDS:
-            command = _option(item)(command)
+        if is_chosen(item):
+            command = _option(item, has_default=has_default)(command)
     return command
 
 
-def _option(item: "dataclasses.Field[Any]") -> Callable[[Command], Command]:
+def _option(item: "dataclasses.Field[Any]", *, has_default: bool) -> Callable[[Command], Command]:
     flags = _SHORT_FLAGS.get(item.name, ("--" + item.name.replace("_", "-"),))
     hint = _HINTS[item.name]
-    settings: dict[str, Any] = {"default": item.default, "help": item.metadata["help"]}
+    default = item.default if has_default else None
+    settings: dict[str, Any] = {"default": default, "help": item.metadata["help"]}
     if hint is bool:
         settings["is_flag"] = True
     elif item.metadata["choices"]:
@@ -51,7 +67,7 @@ def _option(item: "dataclasses.Field[Any]") -> Callable[[Command], Command]:
     else:
         kinds = [kind for kind in (int, float, str) if kind is hint or kind in hint_args(hint)]
         settings["type"] = kinds[0]
-    settings["show_default"] = item.default not in ("", None, (), False)
+    settings["show_default"] = default not in ("", None, (), False)
     return click.option(*flags, item.name, **settings)
 
 

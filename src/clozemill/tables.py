@@ -4,10 +4,12 @@ import contextlib
 import dataclasses
 import io
 import resource
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -18,9 +20,12 @@ from rich.text import Text
 
 from clozemill.pipeline.build import BuildReport
 from clozemill.pipeline.estimate import BuildEstimate
-from clozemill.pipeline.manifest import Manifest
+from clozemill.pipeline.inspection import InstanceView
+from clozemill.pipeline.manifest import Manifest, read_manifest
 from clozemill.pipeline.progress import Progress
+from clozemill.pipeline.shards import Shard
 from clozemill.pipeline.tokenizer import PretrainingTokenizer
+from clozemill.pipeline.verify import Finding
 from clozemill.pipeline.vocab import VocabularyReport
 
 _SECONDS_BETWEEN_LINES = 10.0
@@ -56,6 +61,22 @@ def progress_bar(*, is_shown: bool) -> Iterator[Callable[[Progress], None]]:
             yield _Bar(bar)
     else:
         yield _Lines()
+
+
+@contextlib.contextmanager
+def shard_bar(data: str, *, stage: str, is_shown: bool) -> Iterator[Callable[[Shard], None]]:
+    """Give a callback that counts a dataset's tokens as its shards are done."""
+    total = sum(shard.num_tokens for shard in read_manifest(Path(data)).shards)
+    done = 0
+    with progress_bar(is_shown=is_shown) as on_progress:
+        on_progress(Progress(stage=stage, done=0, total=total))
+
+        def on_shard(shard: Shard) -> None:
+            nonlocal done
+            done += shard.num_tokens
+            on_progress(Progress(stage=stage, done=done, total=total))
+
+        yield on_shard
 
 
 class _Bar:
@@ -109,15 +130,70 @@ def build_view(report: BuildReport, out: str) -> View:
         "num_shards": len(manifest.shards),
         "num_bytes": sum(shard.num_bytes for shard in manifest.shards),
         "notices": list(report.notices),
-        "ignored": list(report.ignored),
         "seconds": report.seconds,
-        "special_tokens_in_text": report.num_special_in_text,
         "peak_process_bytes": peak_process_bytes(),
     }
     if report.was_finished:
         return View(data=data, text=f"{out} already holds this dataset: nothing to do.\n")
     tables = [_documents_table(manifest), _instances_table(manifest)]
     return View(data=data, text=_render(*tables, _last_line(report, out)))
+
+
+def verify_view(data: str, findings: Sequence[Finding]) -> View:
+    """Return what is wrong with a dataset, a line each."""
+    rows = [dataclasses.asdict(finding) for finding in findings]
+    if findings:
+        lines = [f"{finding.file}: {finding.problem}" for finding in findings]
+        text = "\n".join([*lines, f"{data}: {len(findings)} problems"])
+    else:
+        manifest = read_manifest(Path(data))
+        instances = sum(entry.num_instances for entry in manifest.splits.values())
+        text = (
+            f"{data} is sound: {len(manifest.files)} files and {instances:,} instances are what "
+            "was written, and keep every rule."
+        )
+    return View(data={"data": data, "findings": rows}, text=text + "\n")
+
+
+def rewritten_view(data: str, manifest: Manifest, out: str) -> View:
+    """Return what stayed equal between a dataset and one made from it."""
+    before = read_manifest(Path(data))
+    rows = [
+        {
+            "split": name,
+            "num_instances": entry.num_instances,
+            "num_variants": entry.num_variants,
+            "instances_digest": entry.instances_digest,
+            "dataset_digest": entry.dataset_digest,
+            "has_same_instances": entry.instances_digest == before.splits[name].instances_digest,
+            "has_same_masks": entry.dataset_digest == before.splits[name].dataset_digest,
+        }
+        for name, entry in manifest.splits.items()
+    ]
+    lines = [
+        f"{name}: {entry.num_instances:,} instances x {entry.num_variants} variants; instances "
+        + _sameness(entry.instances_digest, before.splits[name].instances_digest)
+        + ", masks "
+        + _sameness(entry.dataset_digest, before.splits[name].dataset_digest)
+        for name, entry in manifest.splits.items()
+    ]
+    text = "\n".join([*lines, f"{out} is written."]) + "\n"
+    return View(data={"out": out, "splits": rows}, text=text)
+
+
+def _sameness(digest: str, digest_before: str) -> str:
+    return "as before" if digest == digest_before else "new"
+
+
+def instances_data(views: Sequence[InstanceView]) -> dict[str, Any]:
+    """Return instances for `--json`."""
+    return {"instances": [dataclasses.asdict(view) for view in views]}
+
+
+def output_width() -> tuple[int, bool]:
+    """Return the columns of standard output, and whether it is a terminal."""
+    is_terminal = sys.stdout.isatty()
+    return (shutil.get_terminal_size().columns if is_terminal else 100), is_terminal
 
 
 def estimate_view(estimate: BuildEstimate) -> View:

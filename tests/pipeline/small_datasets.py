@@ -1,13 +1,18 @@
 """Small datasets made from a NumPy generator, for tests of what is on disk."""
 
-from collections.abc import Callable
+import dataclasses
+import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from clozemill.pipeline.columns import InstanceColumns, slice_columns
+from clozemill.pipeline.build import build
+from clozemill.pipeline.columns import InstanceColumns, read_columns, slice_columns
+from clozemill.pipeline.config import BuildConfig
+from clozemill.pipeline.dataset import open_dataset
 from clozemill.pipeline.digest import Digest
 from clozemill.pipeline.files import folder_checksums
 from clozemill.pipeline.identity import Spans, instance_ids
@@ -25,7 +30,13 @@ from clozemill.pipeline.schema import (
     instance_schema,
     token_dtype,
 )
-from clozemill.pipeline.shards import SUFFIX_OF_FORMAT, Shard, write_documents, write_shard
+from clozemill.pipeline.shards import (
+    SUFFIX_OF_FORMAT,
+    Shard,
+    read_shard,
+    write_documents,
+    write_shard,
+)
 
 PAD, UNK, CLS, SEP, MASK = 0, 100, 101, 102, 103
 SPECIAL_IDS = {"pad": PAD, "unk": UNK, "cls": CLS, "sep": SEP, "mask": MASK}
@@ -229,3 +240,93 @@ def document_batch(split: str, seed: int, rows: int) -> pa.RecordBatch:
         "fate": ["kept"] * rows,
     }
     return pa.RecordBatch.from_pydict(table, schema=document_schema())
+
+
+def write_corpus(path: Path, num_documents: int = 60, seed: int = 0) -> Path:
+    """Write JSON lines of 1 to 12 short sentences over 150 words, from three sources."""
+    rng = np.random.default_rng(seed)
+    words = [f"w{number}" for number in range(150)]
+    with path.open("w", encoding="utf-8") as stream:
+        for number in range(num_documents):
+            sentences = [
+                " ".join(rng.choice(words, rng.integers(3, 15))).capitalize() + "."
+                for _ in range(rng.integers(1, 13))
+            ]
+            record = {
+                "id": f"doc-{number}",
+                "text": " ".join(sentences),
+                "source": f"s{number % 3}",
+            }
+            stream.write(json.dumps(record) + "\n")
+    return path
+
+
+def write_vocab(path: Path) -> Path:
+    """Write a WordPiece vocabulary of the words of `write_corpus`; some have two pieces."""
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", "w"]
+    pieces += [f"w{number}" for number in range(100)] + [f"##{number}" for number in range(150)]
+    path.write_text("\n".join(pieces) + "\n")
+    return path
+
+
+def build_small(
+    folder: Path, name: str = "data", *, records: Sequence[dict[str, Any]] = (), **settings: Any
+) -> Path:
+    """Return the folder of a dataset that clozemill builds from `write_corpus` and more records."""
+    settings = {
+        "max_seq_length": 48,
+        "mask_variants": 3,
+        "bucket_tokens": 1500,
+        "shard_size": 30,
+        "validation_fraction": 0.2,
+        "dupe_factor": 2,
+        "source_field": "source",
+        "id_field": "id",
+        "workers": 1,
+        **settings,
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    corpus, vocab = write_corpus(folder / "corpus.jsonl"), write_vocab(folder / "vocab.txt")
+    with corpus.open("a") as stream:
+        stream.writelines(json.dumps(record) + "\n" for record in records)
+    out = folder / name
+    build(BuildConfig(inputs=(str(corpus),), tokenizer=str(vocab), out=str(out), **settings))
+    return out
+
+
+def spoil(
+    folder: Path,
+    edit: Callable[[InstanceColumns], InstanceColumns],
+    *,
+    path: str | None = None,
+) -> str:
+    """Write one shard anew with edited columns, and a manifest that vouches for it."""
+    dataset = open_dataset(folder)
+    manifest = dataset.manifest
+    shard = next(s for s in manifest.shards if path is None or s.path == path)
+    batches = [
+        instance_batch(edit(read_columns(batch)), dataset.schema, dataset.source_names)
+        for batch in dataset.shard_batches(shard)
+    ]
+    edited = write_shard(folder / shard.path, batches, schema=dataset.schema, split=shard.split)
+    shards = tuple(edited if s.path == shard.path else s for s in manifest.shards)
+    splits = dict(manifest.splits)
+    digest = digest_of([b for s in shards if s.split == shard.split for b in read_shard(folder, s)])
+    splits[shard.split] = dataclasses.replace(
+        splits[shard.split],
+        num_instances=digest.instances.count,
+        num_tokens=sum(s.num_tokens for s in shards if s.split == shard.split),
+        instances_digest=digest.instances.hexdigest(),
+        dataset_digest=digest.dataset.hexdigest(),
+    )
+    write_manifest(folder, dataclasses.replace(manifest, shards=shards, splits=splits))
+    return shard.path
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    """Return every file by name, but for the two that tell of times and places."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name not in ("build.log.jsonl", "origins.jsonl")
+    }

@@ -1,14 +1,21 @@
 """The fast encoder gives the ids of `tokenizers`, whatever the text."""
 
+import gzip
+import itertools
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import normalizers
 
-from clozemill.pipeline.encode import Encoder, make_encoder
-from clozemill.pipeline.tokenizer import PretrainingTokenizer, make_tokenizer
-from clozemill.pipeline.tokenizer_files import wordpiece_state
+from clozemill.pipeline.encode import Encoder, WordEncoder, make_encoder
+from clozemill.pipeline.errors import TokenizerError
+from clozemill.pipeline.tokenizer import PretrainingTokenizer, load_tokenizer, make_tokenizer
+from clozemill.pipeline.tokenizer_files import Json, wordpiece_state
 from clozemill.pipeline.words import make_splitting, word_rules
 
 SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -79,7 +86,7 @@ def encoders() -> dict[str, tuple[Encoder, Encoder]]:
     }
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(sentences=st.lists(st.lists(NASTY, max_size=12).map("".join), max_size=4))
 @example(sentences=["c\x0cd", "a-\u0301b \u0301c", "<\u0338 =\u0338", "\u039f\u03a3 \u039f\u03a3."])
 def test_nasty_text_has_the_ids_of_tokenizers(
@@ -90,7 +97,7 @@ def test_nasty_text_has_the_ids_of_tokenizers(
         same(fast, plain, sentences)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(text=st.text(max_size=30))
 def test_any_text_has_the_ids_of_tokenizers(
     text: str, encoders: dict[str, tuple[Encoder, Encoder]]
@@ -99,25 +106,151 @@ def test_any_text_has_the_ids_of_tokenizers(
         same(fast, plain, [text])
 
 
-@pytest.mark.parametrize("name", [name for name in NORMALIZERS if name != "none"])
+@pytest.mark.parametrize("name", ["uncased", "not cleaned", "composed, keeps accents"])
 def test_every_word_end_is_cut_on_both_sides_whatever_stands_beside_it(name: str) -> None:
     tokenizer = wordpiece(NORMALIZERS[name])
     splitting = make_splitting(word_rules(tokenizer))
     ends = [chr(i) for i in np.flatnonzero(splitting.stands_alone)]
     ends += [chr(i) for i in range(128) if splitting.byte_kinds[i]]
-    assert len(ends) > 50
+    assert len(ends) > 27_000
+    for beside in "a\u0301\u0338\u3099":
+        together = "".join(f" {beside}{end}{beside}" for end in ends)
+        apart = "".join(f" {beside} {end} {beside}" for end in ends)
+        assert cut(tokenizer, together) == cut(tokenizer, apart)
+
+
+def cut(tokenizer: PretrainingTokenizer, text: str) -> list[str]:
     backend = tokenizer.backend
-    for beside in ("a", "\u0301", "\u0338", "\u3099"):
-        text = "".join(f" {beside}{end}{beside} " for end in ends)
-        cut = [part for part, _ in backend.pre_tokenizer.pre_tokenize_str(
-            backend.normalizer.normalize_str(text)
-        )]  # fmt: skip
-        alone = [
-            part
-            for end in ends
-            for piece in (beside, end, beside)
-            for part, _ in backend.pre_tokenizer.pre_tokenize_str(
-                backend.normalizer.normalize_str(piece)
-            )
-        ]
-        assert cut == alone
+    normal = backend.normalizer.normalize_str(text)
+    return [word for word, _ in backend.pre_tokenizer.pre_tokenize_str(normal)]
+
+
+def test_a_full_table_starts_afresh_and_ids_stay_right() -> None:
+    tokenizer = wordpiece(normalizers.BertNormalizer())
+    small, plain = WordEncoder(tokenizer, max_words=16), make_encoder(tokenizer, is_fast=False)
+    words = ["".join(letters) for letters in itertools.product("abtez\u00e9", repeat=3)]
+    sentences = [" ".join(words[first : first + 7]) for first in range(0, len(words), 7)]
+    assert len(words) > 10 * 16
+    for _ in range(2):
+        same(small, plain, sentences)
+
+
+def test_a_sentence_that_alone_fills_the_table_is_encoded_by_tokenizers() -> None:
+    tokenizer = wordpiece(normalizers.BertNormalizer())
+    small, plain = WordEncoder(tokenizer, max_words=16), make_encoder(tokenizer, is_fast=False)
+    many = " ".join(f"a{number}" for number in range(40))
+    same(small, plain, ["the tea", many, "a" * 300, "", "cold tea"])
+    same(small, plain, [many])
+
+
+def test_words_with_more_pieces_than_bytes_fit() -> None:
+    tokenizer = wordpiece(normalizers.Sequence([normalizers.NFC(), normalizers.BertNormalizer()]))
+    small, plain = WordEncoder(tokenizer, max_words=16), make_encoder(tokenizer, is_fast=False)
+    same(small, plain, ["\uac01" * 30, "\u0130" * 60, "zz" * 40])
+
+
+def test_special_tokens_in_text_are_text() -> None:
+    tokenizer = wordpiece(normalizers.BertNormalizer(lowercase=False))
+    for encoder in (make_encoder(tokenizer), make_encoder(tokenizer, is_fast=False)):
+        encoded = encoder.encode(["the [MASK] tea[SEP]"])
+        pieces = [tokenizer.pieces[i] for i in encoded.token_ids]
+        assert " ".join(pieces) == "the [ M ##A ##S ##K ] tea [ S ##E ##P ]"
+        assert encoder.num_special_in_text == 0
+
+
+def test_a_special_id_that_comes_out_of_text_becomes_unk_and_is_counted() -> None:
+    state = wordpiece_state([*SPECIALS, "tea", "gap", "##gap"], normalizers.BertNormalizer())
+    state["added_tokens"] = [
+        {"id": i, "content": text, "special": True, "single_word": False, "lstrip": False,
+         "rstrip": False, "normalized": False}
+        for i, text in ((6, "gap"), (7, "##gap"))
+    ]  # fmt: skip
+    tokenizer = make_tokenizer(state, name="test")
+    assert tokenizer.special_ids.tolist() == [0, 1, 2, 3, 4, 6, 7]
+    for encoder in (make_encoder(tokenizer), make_encoder(tokenizer, is_fast=False)):
+        encoded = encoder.encode(["tea \u00adgap", "gap", "", "tea gapgap oops"])
+        assert encoded.token_ids.tolist() == [5, 1, 1, 5, 1, 1, 1]
+        assert encoded.starts.tolist() == [0, 2, 3, 3, 7]
+        assert encoder.num_special_in_text == 4
+
+
+def test_long_words_are_one_unk() -> None:
+    tokenizer = wordpiece(normalizers.BertNormalizer())
+    for encoder in (make_encoder(tokenizer), make_encoder(tokenizer, is_fast=False)):
+        encoded = encoder.encode(["a" * 100, "a" * 101])
+        assert np.diff(encoded.starts).tolist() == [100, 1]
+        assert encoded.token_ids[-1] == tokenizer.unk_id
+
+
+def test_no_sentences_and_empty_sentences_have_no_tokens() -> None:
+    tokenizer = wordpiece(normalizers.BertNormalizer())
+    for encoder in (make_encoder(tokenizer), make_encoder(tokenizer, is_fast=False)):
+        assert encoder.encode([]).starts.tolist() == [0]
+        encoded = encoder.encode(["", " \t", "\u200b"])
+        assert encoded.starts.tolist() == [0, 0, 0, 0]
+        assert encoded.token_ids.dtype == np.uint16
+
+
+def test_only_tokenizers_known_to_be_word_local_are_looked_up() -> None:
+    local = wordpiece(normalizers.BertNormalizer())
+    other = wordpiece(normalizers.NFKC())
+    assert isinstance(make_encoder(local), WordEncoder)
+    assert not isinstance(make_encoder(local, is_fast=False), WordEncoder)
+    assert not isinstance(make_encoder(other), WordEncoder)
+    with pytest.raises(TokenizerError, match="only BERT's WordPiece can be encoded fast"):
+        make_encoder(other, is_fast=True)
+
+
+def hard_lines(corpora: Path) -> Iterator[str]:
+    for path in sorted((corpora / "hard").rglob("*")):
+        if path.is_file() and "utf16" not in path.name:
+            content = path.read_bytes()
+            content = gzip.decompress(content) if path.suffix == ".gz" else content
+            yield from content.decode("utf-8", "replace").split("\n")
+
+
+def pretrain_lines(corpora: Path, name: str) -> Iterator[str]:
+    with gzip.open(corpora / "pretrain" / name, "rt", encoding="utf-8") as stream:
+        for line in stream:
+            record: Json = json.loads(line)
+            yield from record["text"].split("\n")
+
+
+def test_real_text_has_the_ids_of_tokenizers(corpora: Path) -> None:
+    tokenizer = load_tokenizer(corpora / "vocab" / "bert-base-uncased-vocab.txt")
+    lines = list(pretrain_lines(corpora, "mixed_gum.jsonl.gz"))
+    lines += itertools.islice(hard_lines(corpora), 0, None, 25)
+    assert len(lines) > 5_000
+    same(make_encoder(tokenizer, is_fast=True), make_encoder(tokenizer, is_fast=False), lines)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["uncased", "cased", "chinese"])
+def test_all_hard_text_has_the_ids_of_tokenizers(corpora: Path, name: str) -> None:
+    tokenizer = load_tokenizer(corpora / "vocab" / f"bert-base-{name}-vocab.txt")
+    lines = list(hard_lines(corpora))
+    assert len(lines) > 50_000
+    same(make_encoder(tokenizer, is_fast=True), make_encoder(tokenizer, is_fast=False), lines)
+
+
+@pytest.mark.slow
+def test_all_pretraining_text_has_the_ids_of_tokenizers(corpora: Path) -> None:
+    tokenizer = load_tokenizer(corpora / "vocab" / "bert-base-uncased-vocab.txt")
+    fast, plain = make_encoder(tokenizer, is_fast=True), make_encoder(tokenizer, is_fast=False)
+    names = sorted(path.name for path in (corpora / "pretrain").iterdir())
+    assert len(names) == 8
+    for name in names:
+        same(fast, plain, list(pretrain_lines(corpora, name)))
+
+
+def test_a_sentence_begins_a_word_in_byte_level_bpe(tmp_path: Path, corpora: Path) -> None:
+    for kind, name in (("vocab.json", "vocab.json"), ("merges.txt", "merges.txt")):
+        source = corpora / "vocab" / f"roberta-base-{kind}"
+        (tmp_path / name).write_bytes(source.read_bytes())
+    tokenizer = load_tokenizer(tmp_path)
+    encoded = make_encoder(tokenizer).encode(["The tea is cold. ", " It rains.\n\n", " \n"])
+    pieces = [tokenizer.pieces[token_id] for token_id in encoded.token_ids]
+    assert " ".join(pieces) == "ĠThe Ġtea Ġis Ġcold . ĠIt Ġrains ."
+    assert encoded.starts.tolist() == [0, 5, 8, 8]
+    assert tokenizer.is_continuation is not None
+    assert not tokenizer.is_continuation[encoded.token_ids[[0, 5]]].any()

@@ -61,8 +61,9 @@ def test_patterns_match_files_and_folders(folder: Path) -> None:
     assert len(listed(folder / "**" / "*.txt").files) == 2
     assert len(listed(folder / "v*").files) == 2
     odd = folder / "x[1].txt"
-    odd.touch()
+    odd.write_text("odd")
     assert paths(listed(odd)) == [str(odd)]
+    assert texts(listed(odd)) == ["odd"]
 
 
 def test_a_file_named_twice_is_read_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,6 +71,21 @@ def test_a_file_named_twice_is_read_once(folder: Path, monkeypatch: pytest.Monke
     listing = listed("data/b.txt", folder, "data/../data/*.txt", f"file://{folder}/b.txt")
     assert paths(listing)[0] == str(folder / "b.txt")
     assert len(listing.files) == len(set(paths(listing))) == len(listing.splits) == 4
+
+
+def test_links_to_files_are_read_and_other_links_are_named(folder: Path) -> None:
+    links = folder / "links"
+    links.mkdir()
+    (links / "b.txt").symlink_to(folder / "b.txt")
+    (links / "more").symlink_to(folder / "v1.2")
+    (links / "loop").symlink_to(links)
+    listing = listed(links)
+    assert paths(listing) == [str(links / "b.txt")]
+    assert listing.ignored == (str(links / "loop"), str(links / "more"))
+    assert len(listed(links / "m*").files) == 2
+    (links / "gone.txt").symlink_to(folder / "nowhere")
+    with pytest.raises(InputError, match=rf"^cannot read {links}/gone\.txt: No such file"):
+        listed(links)
 
 
 def test_the_version_of_a_file_is_its_modification_time(folder: Path) -> None:
@@ -109,10 +125,19 @@ def test_an_unknown_protocol_is_one_clear_line() -> None:
         listed("nowhere://a/b.txt")
 
 
+def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "s3fs", None)
+    known = sys.modules["fsspec.registry"]._registry
+    monkeypatch.delitem(known, "s3", raising=False)
+    with pytest.raises(InputError, match=r"install the extra with pip install 'clozemill\[s3\]'"):
+        listed("s3://mill/a.txt")
+
+
 def test_large_files_of_lines_are_split_by_bytes(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text("x" * 100)
     bounds = [(s.start, s.stop) for s in listed(path, layout="lines", split_bytes=30).splits]
+    assert sum(s.num_bytes for s in listed(path, layout="lines", split_bytes=30).splits) == 100
     assert bounds == [(0, 25), (25, 50), (50, 75), (75, None)]
     assert len(listed(path, layout="prose", split_bytes=30).splits) == 1
     assert len(listed(path, layout="lines", split_bytes=100).splits) == 1
@@ -229,20 +254,34 @@ def test_saved_datasets_are_read_by_rows(tmp_path: Path) -> None:
         assert paths(listing) == [name]
         assert read_document_at(name, 7, ReadOptions()).text == "text 7"
     assert texts(listed(f"hf:{tmp_path}/both:test")) == ["held out"]
-    with pytest.raises(InputError, match="has no split 'dev'; name one of test, train as hf:"):
-        listed(f"hf:{tmp_path}/both:dev")
+    errors = {
+        "both:dev": r"has no split 'dev'; name one of test, train as hf:NAME:CONFIG:SPLIT or hf:",
+        "both:en:test": r"names a configuration, but .*/both has none; leave it\.",
+        "one:dev": r"is one table without a split 'dev'; leave it out\.",
+    }
+    for name, message in errors.items():
+        with pytest.raises(InputError, match=message):
+            listed(f"hf:{tmp_path}/{name}")
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("offline")
-def test_folders_of_data_files_are_datasets(tmp_path: Path) -> None:
+def test_folders_of_data_files_are_datasets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = tmp_path / "set"
     folder.mkdir()
     (folder / "train.jsonl").write_text('{"text": "one"}\n{"text": "two"}\n')
     (folder / "test.jsonl").write_text('{"text": "three"}\n')
     assert texts(listed(f"hf:{folder}")) == ["one", "two"]
     assert texts(listed(f"hf:{folder}::test")) == ["three"]
-    assert texts(listed(f"hf:{folder}:test")) == ["three"]
+    monkeypatch.chdir(tmp_path)
+    listing = listed("hf:set:test")
+    assert paths(listing) == [f"hf:{folder}:test"]
+    assert texts(listing) == ["three"]
+    (folder / "train.jsonl").rename(folder / "validation.jsonl")
+    with pytest.raises(InputError, match=r"has several splits; name one of test, validation as"):
+        listed(f"hf:{folder}:default")
     with pytest.raises(InputError, match=r"^cannot read hf:.*\.$"):
         listed(f"hf:{tmp_path}/gone")
     with pytest.raises(InputError, match=r"is no data set; write hf:NAME"):

@@ -79,6 +79,8 @@ def changed(folder: Path, *keys: Any, value: Any) -> bytes:
         (("sources",), "books", "must be a list"),
         (("sources", 0), 1, "must be a text"),
         (("tokenizer", "vocab_size"), None, "no key 'vocab_size'"),
+        (("sources", 0), "\ud800", "must be a text"),
+        (("fingerprints", "instances"), "xyz", "must be 32 hex digits"),
         (("surprise",), 1, "unknown key 'surprise'"),
         (("ledger",), None, "no key 'ledger'"),
     ],

@@ -54,7 +54,8 @@ def texts(path: Path, **options: Any) -> list[str]:
 
 
 def fates(tally: ReadTally) -> dict[str, int]:
-    return {name: n for name, n in tally.counts.items() if name != "text_bytes" and n}
+    names = ("records_read", *FATES)
+    return {name: tally.counts[name] for name in names if tally.counts[name]}
 
 
 def write(path: Path, content: bytes | str) -> Path:
@@ -314,7 +315,9 @@ def test_ids_and_sources_come_from_their_fields(tmp_path: Path) -> None:
         {"text": "c", "id": None, "corpus": None},
         {"text": "d"},
     )
-    documents, _ = read(path, ReadOptions(id_field="id", source="all", source_field="corpus"))
+    options = ReadOptions(id_field="id", source="all", source_field="corpus")
+    documents, tally = read(path, options)
+    assert (tally.counts["missing_id"], tally.counts["missing_source"]) == (2, 2)
     found = [(d.external_id, d.source) for d in documents]
     assert found == [("x", "news"), (str(10**20), "7"), (None, "all"), (None, "all")]
 
@@ -380,21 +383,59 @@ def table_path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return tmp_path / "a.arrow"
 
 
+def offset_of(table_path: Path, row: int) -> int:
+    """The documented offset of a row: in Arrow files by batches, of which each has 10 rows."""
+    return row if table_path.suffix == ".parquet" else (row // 10 << 32) + row % 10
+
+
 @pytest.mark.parametrize("split_bytes", [1, 1000, ONE_SPLIT])
 def test_tables_are_read_by_parts(table_path: Path, split_bytes: int) -> None:
     options = ReadOptions(id_field="id", source_field="source")
     documents, tally = read(table_path, options, split_bytes=split_bytes)
     rows = [i for i in range(100) if i not in (5, 6)]
     assert [d.text for d in documents] == [f"text {i}" for i in rows]
-    assert [d.origin_offset for d in documents] == rows
+    assert [d.origin_offset for d in documents] == [offset_of(table_path, i) for i in rows]
     assert [(d.external_id, d.source) for d in documents] == [(str(i), f"s{i % 2}") for i in rows]
     counts = {"records_read": 100, "documents_read": 98, "null_text": 1, "empty_text": 1}
     assert fates(tally) == counts
 
 
+@pytest.mark.parametrize(
+    "kind", [pa.large_string(), pa.string_view(), pa.dictionary(pa.int8(), pa.string())], ids=str
+)
+def test_all_kinds_of_string_columns_are_read(tmp_path: Path, kind: pa.DataType) -> None:
+    table = pa.table({"text": pa.array(["tea", None, "more tea"], pa.string()).cast(kind)})
+    with pa.ipc.new_file(tmp_path / "a.arrow", table.schema) as writer:
+        writer.write_table(table)
+    assert texts(tmp_path / "a.arrow") == ["tea", "more tea"]
+    with pa.ipc.new_file(tmp_path / "b.arrow", pa.schema([("text", pa.null())])) as writer:
+        writer.write_table(pa.table({"text": [None, None]}))
+    assert fates(read(tmp_path / "b.arrow", ReadOptions())[1]) == {
+        "records_read": 2,
+        "null_text": 2,
+    }
+
+
 def test_a_document_of_a_table_is_found_by_its_row(table_path: Path) -> None:
     for row in (0, 9, 10, 99):
-        assert read_document_at(str(table_path), row, ReadOptions()).text == f"text {row}"
+        offset = offset_of(table_path, row)
+        assert read_document_at(str(table_path), offset, ReadOptions()).text == f"text {row}"
+    with pytest.raises(InputError, match="has no document at offset"):
+        read_document_at(str(table_path), offset_of(table_path, 5), ReadOptions())
+
+
+def test_a_bad_field_of_a_table_is_named_by_its_row(tmp_path: Path) -> None:
+    table = pa.table({"text": ["a", "b"], "id": [1.5, 2.5]})
+    pq.write_table(table, tmp_path / "a.parquet")
+    with pa.ipc.new_stream(tmp_path / "a.arrow", table.schema) as writer:
+        writer.write_table(table, max_chunksize=1)
+    for name, place in {"a.parquet": "row 0", "a.arrow": "batch 0, row 0"}.items():
+        with pytest.raises(InputError) as caught:
+            read(tmp_path / name, ReadOptions(id_field="id"))
+        assert str(caught.value) == (
+            f"{tmp_path / name}, {place}: the field 'id' is a number, it must be a string; "
+            "mend it or pass --on-bad-input skip."
+        )
 
 
 def test_a_table_without_the_text_column_names_its_columns(table_path: Path) -> None:

@@ -1,0 +1,325 @@
+"""Inspect: what an instance holds, as a person reads it, back to the text it came from."""
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from clozemill.pipeline.columns import InstanceColumns, binary16_array, read_columns
+from clozemill.pipeline.config import BuildConfig
+from clozemill.pipeline.dataset import Dataset
+from clozemill.pipeline.documents import document_id
+from clozemill.pipeline.errors import ClozemillError, DatasetError
+from clozemill.pipeline.read import ReadOptions, read_document_at
+from clozemill.pipeline.sentences import find_sentences
+from clozemill.pipeline.tokenizer import PretrainingTokenizer, load_tokenizer
+from clozemill.pipeline.workspace import LOG_NAME, ORIGINS_NAME
+
+_HEX_ID = re.compile(r"[0-9a-f]{4,32}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hidden:
+    """One selected position of a variant."""
+
+    position: int
+    original: str
+    """The token there, which is to be predicted."""
+
+    shown: str
+    """The token that the input shows instead."""
+
+    action: str
+    """`mask`, `keep`, or `random` (which the token itself, drawn at random, makes a `keep`)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpanView:
+    """A run of sentences of one document, and where they were read."""
+
+    segment: str
+    """`A`, `B`, or a number in packed instances."""
+
+    document_id: str
+    """32 hex digits."""
+
+    external_id: str | None
+    """The user's own id."""
+
+    file: str | None
+    """The input file, if `origins.jsonl` tells."""
+
+    offset: int | None
+    """Where in it the document starts."""
+
+    first_sentence: int
+    num_sentences: int
+    num_document_sentences: int
+    cut_front: int
+    """Tokens of these sentences missing in front."""
+
+    cut_back: int
+    """Tokens of these sentences missing at the end."""
+
+    sentences: tuple[str, ...] = ()
+    """Their text, read again from the file; empty where that is impossible."""
+
+    note: str = ""
+    """Why there is no text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceView:
+    """One instance with everything that is known about it."""
+
+    instance_id: str
+    """32 hex digits."""
+
+    split: str
+    number: int
+    """Its number in the split."""
+
+    source: str
+    next_sentence: str | None
+    """`next` or `random`; None where the recipe has no pairs."""
+
+    is_forced: bool
+    """Whether B had to be random, as its chunk had one sentence."""
+
+    tokens: tuple[str, ...]
+    """All tokens, with specials."""
+
+    segment_b_start: int
+    """First position of B; the number of tokens where there is no B."""
+
+    spans: tuple[SpanView, ...]
+    variants: tuple[tuple[Hidden, ...], ...]
+    """The stored maskings."""
+
+
+class Inspector:
+    """Describes instances of a dataset; keeps the tokenizer."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        """Load the dataset's own tokenizer."""
+        self.dataset = dataset
+        self.tokenizer: PretrainingTokenizer = load_tokenizer(dataset.tokenizer_path)
+
+    def describe(self, split: str, numbers: Sequence[int]) -> list[InstanceView]:
+        """Return the instances with these numbers in a split.
+
+        Raises:
+            IndexError: The split has no such instance.
+            DatasetError: A shard is damaged.
+        """
+        batch = self.dataset.take(split, list(numbers))
+        columns = read_columns(batch)
+        origins = _Origins(self.dataset, columns.spans.document_ids, self.tokenizer)
+        return [
+            self._describe(columns, row, split, number, origins)
+            for row, number in enumerate(numbers)
+        ]
+
+    def find(self, hex_id: str) -> tuple[str, int]:
+        """Return split and number of the instance whose id starts with these hex digits.
+
+        Raises:
+            DatasetError: They are not 4 to 32 hex digits, or fit no or several instances.
+        """
+        wanted = hex_id.lower()
+        if not _HEX_ID.fullmatch(wanted):
+            raise DatasetError(f"{hex_id!r} is not an instance id; give 4 to 32 hex digits of it.")
+        found = list(self._matches(wanted))
+        if len(found) != 1:
+            how_many = f"{len(found)} instances have ids" if found else "no instance has an id"
+            raise DatasetError(
+                f"{how_many} starting with {wanted} in {self.dataset.folder}; give "
+                + ("more of its digits." if found else "an id that clozemill inspect or sql shows.")
+            )
+        return found[0]
+
+    def _matches(self, wanted: str) -> Iterator[tuple[str, int]]:
+        prefix = np.frombuffer(bytes.fromhex(wanted[: len(wanted) // 2 * 2]), np.uint8)
+        for split in self.dataset.splits:
+            begin = 0
+            for batch in self.dataset.batches(split):
+                ids = binary16_array(batch.column("instance_id"))
+                for row in np.flatnonzero((ids[:, : len(prefix)] == prefix).all(axis=1)):
+                    if ids[row].tobytes().hex().startswith(wanted):
+                        yield split, begin + int(row)
+                begin += batch.num_rows
+
+    def _describe(
+        self, columns: InstanceColumns, row: int, split: str, number: int, origins: "_Origins"
+    ) -> InstanceView:
+        tokens = columns.tokens
+        ids = tokens.input_ids[tokens.starts[row] : tokens.starts[row + 1]]
+        pieces = [self._piece(token) for token in ids]
+        label = int(columns.next_sentence_label[row])
+        begin, end = (int(place) for place in columns.spans.starts[row : row + 2])
+        has_pairs = label >= 0
+        names = ["A", "B"] if has_pairs else [str(i + 1) for i in range(end - begin)]
+        return InstanceView(
+            instance_id=columns.instance_ids[row].tobytes().hex(),
+            split=split,
+            number=number,
+            source=self.dataset.manifest.sources[int(columns.sources[row])],
+            next_sentence=("next", "random")[label] if has_pairs else None,
+            is_forced=int(columns.num_chunk_sentences[row]) == 1,
+            tokens=tuple(pieces),
+            segment_b_start=int(tokens.segment_b_start[row]),
+            spans=tuple(
+                origins.span(columns, place, name)
+                for place, name in zip(range(begin, end), names, strict=False)
+            ),
+            variants=tuple(self._variants(columns, row, pieces)),
+        )
+
+    def _variants(
+        self, columns: InstanceColumns, row: int, pieces: list[str]
+    ) -> Iterator[tuple[Hidden, ...]]:
+        masks = columns.masks
+        if masks is None:
+            return
+        for overlay in range(row * columns.num_variants, (row + 1) * columns.num_variants):
+            chosen = slice(int(masks.starts[overlay]), int(masks.starts[overlay + 1]))
+            yield tuple(
+                self._hidden(int(position), int(shown), pieces)
+                for position, shown in zip(
+                    masks.positions[chosen], masks.token_ids[chosen], strict=True
+                )
+            )
+
+    def _hidden(self, position: int, shown: int, pieces: list[str]) -> Hidden:
+        if position >= len(pieces):
+            raise DatasetError(
+                f"{self.dataset.folder} selects position {position} of an instance of "
+                f"{len(pieces)} tokens; clozemill verify names the shard."
+            )
+        piece = self._piece(shown)
+        action = "mask" if shown == self.tokenizer.mask_id else "random"
+        if piece == pieces[position]:
+            action = "keep"
+        return Hidden(position=position, original=pieces[position], shown=piece, action=action)
+
+    def _piece(self, token: int) -> str:
+        pieces = self.tokenizer.pieces
+        return pieces[token] if token < len(pieces) else f"<{token}>"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _DocumentFacts:
+    external_id: str | None
+    num_sentences: int
+
+
+class _Origins:
+    """What is known about a few documents: their rows, their places, their sentences."""
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        ids: "np.ndarray[tuple[int, ...], np.dtype[np.uint8]]",
+        tokenizer: PretrainingTokenizer,
+    ) -> None:
+        self.tokenizer = tokenizer
+        self.folder = dataset.folder
+        wanted = {row.tobytes() for row in ids}
+        self.facts = _document_facts(dataset, wanted)
+        self.places = _places(dataset.folder / ORIGINS_NAME, wanted)
+        self.settings = _reading_settings(dataset.folder / LOG_NAME)
+        self.rule = str(dataset.manifest.configuration.get("sentences", ""))
+        self.texts: dict[bytes, tuple[list[str], str]] = {}
+
+    def span(self, columns: InstanceColumns, place: int, segment: str) -> SpanView:
+        """Return one span of the batch."""
+        spans = columns.spans
+        key = spans.document_ids[place].tobytes()
+        facts = self.facts.get(key, _DocumentFacts(external_id=None, num_sentences=0))
+        file, offset = self.places.get(key, (None, None))
+        if key not in self.texts:
+            self.texts[key] = self._sentences(key)
+        sentences, note = self.texts[key]
+        first, count = int(spans.first_sentence[place]), int(spans.num_sentences[place])
+        return SpanView(
+            segment=segment,
+            document_id=key.hex(),
+            external_id=facts.external_id,
+            file=file,
+            offset=offset,
+            first_sentence=first,
+            num_sentences=count,
+            num_document_sentences=facts.num_sentences,
+            cut_front=int(spans.cut_front[place]),
+            cut_back=int(spans.cut_back[place]),
+            sentences=tuple(sentences[first : first + count]),
+            note=note,
+        )
+
+    def _sentences(self, key: bytes) -> tuple[list[str], str]:
+        """Return the document's sentences that have tokens, or why they cannot be read."""
+        if key not in self.places:
+            return [], f"{ORIGINS_NAME} does not tell where it was read"
+        if self.settings is None or not self.rule:
+            return [], f"{LOG_NAME} does not tell how it was read"
+        file, offset = self.places[key]
+        try:
+            document = read_document_at(
+                file,
+                offset,
+                ReadOptions.from_config(self.settings),
+                input_format=self.settings.input_format,
+            )
+        except (ClozemillError, OSError) as error:
+            return [], str(error)
+        if document_id(document.text) != key:
+            return [], f"{file} has another text at {offset} now (or this is a kept copy)"
+        sentences = find_sentences(document.text, self.rule)
+        encoded = self.tokenizer.backend.encode_batch(sentences, add_special_tokens=False)
+        return [text for text, e in zip(sentences, encoded, strict=True) if e.ids], ""
+
+
+def _document_facts(dataset: Dataset, wanted: set[bytes]) -> dict[bytes, _DocumentFacts]:
+    facts = {}
+    value_set = pa.array(sorted(wanted), pa.binary(16))
+    for batch in dataset.documents():
+        rows = batch.filter(pc.is_in(batch.column("document_id"), value_set))
+        names = ("document_id", "external_id", "num_sentences")
+        for key, external_id, count in zip(
+            *(rows.column(name).to_pylist() for name in names), strict=True
+        ):
+            facts[key] = _DocumentFacts(external_id=external_id, num_sentences=count)
+    return facts
+
+
+def _places(path: Path, wanted: set[bytes]) -> dict[bytes, tuple[str, int]]:
+    """Return file and offset of the first occurrence of each document."""
+    places: dict[bytes, tuple[str, int]] = {}
+    needles = {key.hex().encode() for key in wanted}
+    begin = len('{"document_id": "')
+    try:
+        with path.open("rb") as stream:
+            for line in stream:
+                if line[begin : begin + 32] in needles:
+                    record = json.loads(line)
+                    place = str(record["file"]), int(record["offset"])
+                    places.setdefault(bytes.fromhex(record["document_id"]), place)
+    except (OSError, ValueError, LookupError, TypeError):
+        pass
+    return places
+
+
+def _reading_settings(path: Path) -> BuildConfig | None:
+    """Return the settings that inputs were read with, from the build's log."""
+    names = BuildConfig().settings("input").keys() - {"inputs", "validation"}
+    try:
+        with path.open(encoding="utf-8") as stream:
+            identity = json.loads(stream.readline())["identity"]
+        return BuildConfig(**{name: identity[name] for name in names})
+    except (OSError, ValueError, LookupError, TypeError, ClozemillError):
+        return None

@@ -1,0 +1,70 @@
+"""What a user should hear about a finished build: nothing is wrong, but it may not be meant."""
+
+from collections.abc import Iterator, Sequence
+
+from clozemill.pipeline.config import BuildConfig
+from clozemill.pipeline.manifest import Manifest
+from clozemill.pipeline.masks import default_max_predictions
+
+LEAST_NEXT_SHARE = 0.25
+"""Below this share of next segments next-sentence prediction can hardly be learnt."""
+
+MOST_UNKNOWN_SHARE = 0.01
+_MOST_NAMES = 5
+
+
+def build_notices(
+    config: BuildConfig, manifest: Manifest, *, num_special_in_text: int, ignored: Sequence[str]
+) -> tuple[str, ...]:
+    """Return a line for everything about the build that its user may not expect."""
+    notices = [*_mask_notices(config, manifest), *_label_notices(config, manifest)]
+    notices += _token_notices(manifest, num_special_in_text)
+    records = manifest.ledger["records"][""]
+    if config.source_field and records.get("missing_source") == records["documents_read"]:
+        notices.append(
+            f"no record has the field {config.source_field!r} of --source-field; all documents "
+            f"have the source {config.source!r}."
+        )
+    if ignored:
+        names = ", ".join(ignored[:_MOST_NAMES]) + (", ..." if len(ignored) > _MOST_NAMES else "")
+        notices.append(f"{len(ignored)} files were not read, for their endings: {names}.")
+    return tuple(notices)
+
+
+def _mask_notices(config: BuildConfig, manifest: Manifest) -> Iterator[str]:
+    cap = config.max_predictions_per_seq
+    wanted = default_max_predictions(config.max_seq_length, config.masked_lm_prob)
+    masks = manifest.ledger["masks"]["train"]
+    if cap is not None and cap < wanted and masks["maskable"]:
+        yield (
+            f"max_predictions_per_seq {cap} is below the {wanted} that masked_lm_prob "
+            f"{config.masked_lm_prob} asks for at {config.max_seq_length} tokens: "
+            f"{masks['selected'] / masks['maskable']:.1%} of the tokens are selected."
+        )
+
+
+def _label_notices(config: BuildConfig, manifest: Manifest) -> Iterator[str]:
+    counts = manifest.ledger["instances"]["train"]
+    if not config.has_pairs or not counts["all"]:
+        return
+    share = counts["next"] / counts["all"]
+    if share < LEAST_NEXT_SHARE:
+        forced = counts["forced_random"] / counts["all"]
+        yield (
+            f"WARNING: only {share:.1%} of the pairs are next sentences, as {forced:.1%} come from "
+            "a chunk of one sentence, which can only have a random B. Next-sentence prediction can "
+            "hardly be learnt from this: check where documents end (--layout), or use --recipe "
+            "roberta-full."
+        )
+
+
+def _token_notices(manifest: Manifest, num_special_in_text: int) -> Iterator[str]:
+    tokens = sum(sum(f.values()) for f in manifest.ledger["document_tokens"].values())
+    unknown = sum(sum(f.values()) for f in manifest.ledger["unknown_tokens"].values())
+    if unknown > MOST_UNKNOWN_SHARE * tokens:
+        yield (
+            f"{unknown / tokens:.1%} of the tokens are [UNK]: the tokenizer does not know this "
+            "text's characters or words; train one with clozemill vocab."
+        )
+    if num_special_in_text:
+        yield f"{num_special_in_text} special tokens in running text became [UNK]."

@@ -1,0 +1,244 @@
+"""A dataset written again: in other files, or with other masks, but of the same instances.
+
+Buckets are kept, so the new files are byte for byte those of a build with the new settings.
+"""
+
+import dataclasses
+import itertools
+import json
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+import clozemill
+from clozemill.pipeline.columns import InstanceColumns, read_columns
+from clozemill.pipeline.config import BuildConfig
+from clozemill.pipeline.dataset import Dataset, read_documents
+from clozemill.pipeline.digest import Digest
+from clozemill.pipeline.errors import ConfigError, DatasetError
+from clozemill.pipeline.files import atomic_file, file_checksum
+from clozemill.pipeline.layout import BucketLayout, write_bucket
+from clozemill.pipeline.manifest import Manifest, SplitEntry, write_manifest
+from clozemill.pipeline.schema import instance_batch, rows_per_batch
+from clozemill.pipeline.shards import DocumentsFile, Shard, write_documents
+from clozemill.pipeline.workspace import LOG_NAME, ORIGINS_NAME, Workspace, open_workspace
+
+Change = Callable[[InstanceColumns, str], InstanceColumns]
+"""Returns a batch's columns, of a split, as they shall be written."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rewrite:
+    """What a dataset is to become."""
+
+    verb: str
+    """The command, for the log."""
+
+    config: BuildConfig
+    """The settings a build would have been given."""
+
+    change: Change = lambda columns, split: columns
+    """What becomes of the instances."""
+
+    finish: Callable[[Manifest], Manifest] = lambda manifest: manifest
+    """Settles what else the manifest says: fingerprints and ledger."""
+
+    is_same_dataset: bool = True
+    """Whether masks stay too, so that the dataset digest must be equal."""
+
+
+def rewrite_dataset(
+    dataset: Dataset,
+    out: Path,
+    rewrite: Rewrite,
+    *,
+    overwrite: bool = False,
+    on_shard: Callable[[Shard], None] | None = None,
+) -> Manifest:
+    """Write a dataset again into another folder, and return the new manifest.
+
+    As in a build, files appear complete or not at all and the manifest comes last. Memory holds
+    a few record batches.
+
+    Raises:
+        ConfigError: The folder holds something already, or is the dataset's own.
+        DatasetError: The dataset is damaged: what was read has not its digest.
+    """
+    if out.resolve() == dataset.folder.resolve():
+        raise ConfigError(f"{out} is the dataset itself; choose another folder for --out.")
+    with open_workspace(out) as workspace:
+        if workspace.is_finished and not overwrite:
+            raise ConfigError(
+                f"{out} already holds a dataset; use --overwrite to replace it, or another --out."
+            )
+        configuration = {
+            **dataset.manifest.configuration,
+            **rewrite.config.settings("masks", "layout"),
+        }
+        digests = {split: e.dataset_digest for split, e in dataset.manifest.splits.items()}
+        identity = {"rewritten_dataset": digests, **configuration}
+        workspace.begin(identity, overwrite=overwrite)
+        _copy_beside(dataset, workspace, rewrite)
+        shards, splits = _write_splits(dataset, out, rewrite, on_shard or (lambda shard: None))
+        manifest = dataclasses.replace(
+            dataset.manifest,
+            package_version=clozemill.__version__,
+            configuration=configuration,
+            splits=splits,
+            shards=tuple(shards),
+            documents=tuple(_write_documents(dataset, out, rewrite.config.compression)),
+        )
+        manifest = rewrite.finish(manifest)
+        write_manifest(out, manifest)
+        workspace.end()
+    return manifest
+
+
+def _write_splits(
+    dataset: Dataset, out: Path, rewrite: Rewrite, on_shard: Callable[[Shard], None]
+) -> tuple[list[Shard], dict[str, SplitEntry]]:
+    shards: list[Shard] = []
+    digests: dict[str, Digest] = {}
+    for place, (name, group) in enumerate(_buckets(dataset.manifest)):
+        split = group[0].split
+        layout = _layout(dataset, out, rewrite.config, name, split, place)
+        rows = _Rows(dataset, group, rewrite.change, layout)
+        num_instances = sum(shard.num_instances for shard in group)
+        for shard in write_bucket(layout, num_instances, rows.batches):
+            shards.append(shard)
+            on_shard(shard)
+        digests.setdefault(split, Digest()).merge(rows.digest)
+    entries = {}
+    for split, digest in digests.items():
+        entry = dataset.manifest.splits[split]
+        entries[split] = dataclasses.replace(
+            entry,
+            num_variants=_num_variants(rewrite, split, entry.num_variants),
+            instances_digest=digest.instances.hexdigest(),
+            dataset_digest=digest.dataset.hexdigest(),
+        )
+        _check_digest(dataset, split, entries[split], rewrite.is_same_dataset)
+    return shards, entries
+
+
+def _buckets(manifest: Manifest) -> Iterator[tuple[str, list[Shard]]]:
+    """Yield the buckets by name, each with its shards in order."""
+    for name, group in itertools.groupby(manifest.shards, lambda s: s.path.rpartition("-")[0]):
+        yield name, list(group)
+
+
+def _num_variants(rewrite: Rewrite, split: str, before: int) -> int:
+    return before if rewrite.is_same_dataset else rewrite.config.num_variants(split)
+
+
+def _layout(
+    dataset: Dataset, out: Path, config: BuildConfig, name: str, split: str, place: int
+) -> BucketLayout:
+    documents = [file.path for file in dataset.manifest.documents]
+    with suppress(ValueError):
+        # A bucket without instances has documents but no shards; it still counts.
+        place = documents.index(f"documents-{name}.arrow")
+    return BucketLayout(
+        folder=out,
+        name=name,
+        key=place,
+        split=split,
+        schema=dataset.schema,
+        format=config.format,
+        compression=config.compression,
+        shard_size=config.shard_size,
+        batch_rows=rows_per_batch(config.max_seq_length, config.num_variants(split)),
+    )
+
+
+class _Rows:
+    """The rows of a bucket in order, cut into batches of any size."""
+
+    def __init__(
+        self, dataset: Dataset, shards: Iterable[Shard], change: Change, layout: BucketLayout
+    ) -> None:
+        self.dataset = dataset
+        self.change = change
+        self.layout = layout
+        self.digest = Digest()
+        self.source = itertools.chain.from_iterable(map(dataset.shard_batches, shards))
+        self.left: list[pa.RecordBatch] = []
+
+    def batches(self, begin: int, end: int) -> Iterator[pa.RecordBatch]:
+        """Yield the next `end - begin` rows as they shall be written."""
+        for first in range(begin, end, self.layout.batch_rows):
+            rows = self._next(min(self.layout.batch_rows, end - first))
+            columns = self.change(read_columns(rows), self.layout.split)
+            batch = instance_batch(columns, self.layout.schema, self.dataset.source_names)
+            self.digest.add(batch)
+            yield batch
+
+    def _next(self, num_rows: int) -> pa.RecordBatch:
+        parts: list[pa.RecordBatch] = []
+        while num_rows:
+            batch = self.left.pop() if self.left else next(self.source)
+            parts.append(batch.slice(0, num_rows))
+            if batch.num_rows > num_rows:
+                self.left.append(batch.slice(num_rows))
+            num_rows -= parts[-1].num_rows
+        return parts[0] if len(parts) == 1 else _joined(parts)
+
+
+def _joined(parts: list[pa.RecordBatch]) -> pa.RecordBatch:
+    joined: pa.RecordBatch = pa.Table.from_batches(parts).combine_chunks().to_batches()[0]
+    return joined
+
+
+def _check_digest(dataset: Dataset, split: str, entry: SplitEntry, is_same_dataset: bool) -> None:
+    before = dataset.manifest.splits[split]
+    is_same = entry.instances_digest == before.instances_digest
+    if is_same_dataset:
+        is_same &= entry.dataset_digest == before.dataset_digest
+    if not is_same:
+        raise DatasetError(
+            f"the {split} instances of {dataset.folder} are not those its manifest was written "
+            f"for; find the damaged shard with clozemill verify {dataset.folder}."
+        )
+
+
+def _write_documents(dataset: Dataset, out: Path, compression: str) -> Iterator[DocumentsFile]:
+    for file in dataset.manifest.documents:
+        batches = read_documents(dataset.folder, file)
+        yield write_documents(out / file.path, batches, compression=compression)
+
+
+def _copy_beside(dataset: Dataset, workspace: Workspace, rewrite: Rewrite) -> None:
+    """Copy the tokenizer, checked, and what says where documents came from."""
+    workspace.tokenizer_dir.mkdir(exist_ok=True)
+    for name, checksum in dataset.manifest.tokenizer.files.items():
+        path = dataset.tokenizer_path / Path(name).name
+        if not path.is_file() or file_checksum(path) != checksum:
+            raise DatasetError(
+                f"{path} is missing or not what was written; copy the dataset again."
+            )
+        _copy(path, workspace.tokenizer_dir / path.name)
+    if (dataset.folder / ORIGINS_NAME).is_file():
+        _copy(dataset.folder / ORIGINS_NAME, workspace.out / ORIGINS_NAME)
+    with suppress(OSError, ValueError, LookupError, TypeError):
+        _write_log(dataset, workspace.out / LOG_NAME, rewrite)
+
+
+def _write_log(dataset: Dataset, path: Path, rewrite: Rewrite) -> None:
+    """Copy the log with the new settings: a build asked for these is then nothing to do."""
+    first, *rest = (dataset.folder / LOG_NAME).read_text().splitlines()
+    event: dict[str, Any] = json.loads(first)
+    event["identity"].update(rewrite.config.settings("masks", "layout"))
+    done = {"event": rewrite.verb, "folder": str(dataset.folder)}
+    with atomic_file(path) as sink:
+        for line in (json.dumps(event, ensure_ascii=False), *rest, json.dumps(done)):
+            sink.write(line.encode() + b"\n")
+
+
+def _copy(source: Path, target: Path) -> None:
+    with source.open("rb") as stream, atomic_file(target) as sink:
+        shutil.copyfileobj(stream, sink)

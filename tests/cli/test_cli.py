@@ -1,0 +1,168 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TEXT = "\n".join(
+    f"The {word} is cold today. Nobody drinks it. We had {word} before it rained."
+    for word in ("tea", "milk", "water", "coffee", "soup", "wine", "juice", "broth")
+)
+
+
+def run(*arguments: str | Path, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "clozemill", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        input=stdin,
+        timeout=120,
+        check=False,
+    )
+
+
+# Each test starts a process of its own, a second or two.
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("corpus") / "drinks.txt"
+    path.write_text(TEXT, encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def vocab(corpus: Path) -> Path:
+    out = corpus.parent / "vocab"
+    done = run("vocab", corpus, "--layout", "lines", "--out", out, "--vocab-size", "80", "--quiet")
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+@pytest.fixture(scope="module")
+def data(corpus: Path, vocab: Path) -> Path:
+    out = corpus.parent / "data"
+    done = run(
+        *("build", corpus, "--layout", "lines", "--tokenizer", vocab, "--out", out),
+        *("--max-seq-length", "32", "--mask-variants", "2", "--workers", "1", "--quiet"),
+    )
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+def test_help_is_quick_to_import_nothing_heavy() -> None:
+    code = (
+        "import sys; from clozemill.cli import cli; cli.main(['--help'], standalone_mode=False); "
+        "assert not {'numba', 'pyarrow', 'torch', 'datasets', 'rich'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+def test_a_built_dataset_verifies(data: Path) -> None:
+    done = run("verify", data, "--quiet")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"{data} is sound: ")
+
+
+def test_a_damaged_dataset_exits_1_and_names_the_shard(data: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    subprocess.run(["cp", "-r", data, copy], check=True)
+    shard = next(copy.glob("train-*.arrow"))
+    content = bytearray(shard.read_bytes())
+    content[len(content) // 2] ^= 1
+    shard.write_bytes(content)
+    done = run("verify", copy, "--quiet")
+    assert done.returncode == 1
+    assert done.stdout.startswith(f"{shard.name}: ")
+
+
+def test_building_a_finished_dataset_again_does_nothing(
+    data: Path, corpus: Path, vocab: Path
+) -> None:
+    done = run(
+        *("build", corpus, "--layout", "lines", "--tokenizer", vocab, "--out", data),
+        *("--max-seq-length", "32", "--mask-variants", "2", "--workers", "2", "--quiet"),
+    )
+    assert (done.returncode, done.stdout) == (
+        0,
+        f"{data} already holds this dataset: nothing to do.\n",
+    )
+
+
+def test_json_prints_one_object_and_nothing_else(data: Path) -> None:
+    for verb in (["verify", data], ["inspect", data, "-n", "1"]):
+        done = run(*verb, "--json")
+        assert done.returncode == 0
+        assert isinstance(json.loads(done.stdout), dict)
+
+
+def test_inspect_shows_the_text_that_was_read(data: Path) -> None:
+    done = run("inspect", data, "-n", "2", "--variants", "1")
+    assert done.returncode == 0, done.stderr
+    assert "is cold today." in done.stdout
+    assert "[MASK]" in done.stdout
+
+
+def test_an_instance_is_found_by_its_id(data: Path) -> None:
+    first = json.loads(run("inspect", data, "-n", "1", "--json").stdout)["instances"][0]
+    again = json.loads(run("inspect", data, "--instance", first["instance_id"], "--json").stdout)
+    assert again["instances"] == [first]
+
+
+def test_convert_and_remask_say_what_stayed(data: Path, tmp_path: Path) -> None:
+    tars, more = tmp_path / "tars", tmp_path / "more"
+    done = run("convert", data, "--out", tars, "--format", "webdataset", "--quiet")
+    assert "instances as before, masks as before" in done.stdout
+    done = run("remask", tars, "--out", more, "--mask-variants", "5", "--json", "--quiet")
+    splits = json.loads(done.stdout)["splits"]
+    assert [split["has_same_instances"] for split in splits] == [True] * len(splits)
+    assert [split["num_variants"] for split in splits] == [5] * len(splits)
+
+
+def test_standard_input_is_read(vocab: Path, tmp_path: Path) -> None:
+    done = run(
+        *("build", "-", "--layout", "lines", "--tokenizer", vocab, "--out", tmp_path / "d"),
+        *("--workers", "1", "--quiet"),
+        stdin=TEXT,
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "d" / "manifest.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["build"], "inputs, tokenizer and out must be given; see clozemill build --help."),
+        (["build", "x", "--seed", "-1"], "seed is -1; it must be between 0 and"),
+        (["build", "x", "--source-weight", "wiki"], "source_weight is 'wiki'; write it as NAME="),
+        (["build", "x", "--tokenizer", "no-such-folder/", "--out", "d"], "no-such-folder"),
+        (["verify", "no-such-folder"], "there is no dataset at no-such-folder"),
+        (["inspect", "no-such-folder"], "there is no dataset at no-such-folder"),
+        (["vocab", "no-such-file.txt", "--out", "v"], "no-such-file.txt"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_2(arguments: list[str], message: str) -> None:
+    done = run(*arguments)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert done.stdout == ""
+
+
+def test_a_wrong_flag_is_explained_and_exit_2() -> None:
+    done = run("build", "--recipe", "bart")
+    assert done.returncode == 2
+    assert "'bart' is not one of 'bert', 'roberta-full', 'roberta-doc'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_dry_run_writes_nothing(corpus: Path, vocab: Path, tmp_path: Path) -> None:
+    done = run(
+        *("build", corpus, "--layout", "lines", "--tokenizer", vocab, "--out", tmp_path / "d"),
+        *("--dry-run", "--json"),
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["num_documents"] == 8
+    assert not (tmp_path / "d").exists()

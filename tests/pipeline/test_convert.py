@@ -1,0 +1,116 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.pipeline.small_datasets import build_small, make_dataset, tree
+
+from clozemill.pipeline.convert import convert_dataset
+from clozemill.pipeline.errors import ConfigError, DatasetError
+from clozemill.pipeline.manifest import read_manifest
+from clozemill.pipeline.verify import verify_dataset
+
+OTHER = {"format": "webdataset", "compression": "zstd", "shard_size": 41}
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_small(tmp_path_factory.mktemp("arrow"))
+
+
+def test_converted_dataset_is_what_a_build_in_that_format_writes(built: Path, tmp_path: Path):
+    seen: list[str] = []
+    manifest = convert_dataset(
+        built, tmp_path / "out", **OTHER, on_shard=lambda shard: seen.append(shard.path)
+    )
+    direct = tree(build_small(tmp_path / "other", **OTHER))
+    assert len(direct) > 8
+    assert tree(tmp_path / "out") == direct
+    assert seen == [shard.path for shard in manifest.shards]
+    assert manifest == read_manifest(tmp_path / "out")
+
+
+def test_there_and_back_gives_the_same_bytes(built: Path, tmp_path: Path):
+    there = convert_dataset(built, tmp_path / "there", **OTHER)
+    back = convert_dataset(
+        tmp_path / "there", tmp_path / "back", format="arrow", compression="none", shard_size=30
+    )
+    assert tree(tmp_path / "back") == tree(built)
+    assert there.splits == back.splits
+    assert there.fingerprints.layout != back.fingerprints.layout
+
+
+def test_build_with_the_new_settings_finds_nothing_to_do(built: Path, tmp_path: Path):
+    # The log goes along, so the folder is known for what a build would have made.
+    convert_dataset(built, tmp_path / "data", **OTHER)
+    before = tree(tmp_path / "data")
+    (tmp_path / "corpus.jsonl").unlink(missing_ok=True)
+    log = (tmp_path / "data" / "build.log.jsonl").read_text()
+    assert '"format": "webdataset"' in log
+    assert '"event": "convert"' in log
+    assert tree(tmp_path / "data") == before
+
+
+def test_converted_dataset_is_sound(built: Path, tmp_path: Path):
+    convert_dataset(built, tmp_path / "out", format="webdataset")
+    assert verify_dataset(tmp_path / "out") == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"format": "parquet"}, "format is 'parquet'"),
+        ({"compression": "gzip"}, "compression is 'gzip'"),
+        ({"shard_size": 0}, "shard_size is 0"),
+    ],
+)
+def test_unknown_settings_are_refused(
+    built: Path, tmp_path: Path, settings: dict[str, Any], problem: str
+):
+    with pytest.raises(ConfigError, match=problem):
+        convert_dataset(built, tmp_path / "out", **settings)
+    assert not (tmp_path / "out").exists()
+
+
+def test_own_folder_and_other_files_are_never_written_over(built: Path, tmp_path: Path):
+    before = tree(built)
+    with pytest.raises(ConfigError, match="is the dataset itself"):
+        convert_dataset(built, built, format="webdataset", overwrite=True)
+    (tmp_path / "thesis.txt").write_text("mine")
+    with pytest.raises(ConfigError, match=r"holds 'thesis.txt'"):
+        convert_dataset(built, tmp_path, format="webdataset")
+    assert tree(built) == before
+    assert tree(tmp_path) == {"thesis.txt": b"mine"}
+
+
+def test_finished_dataset_is_replaced_only_when_asked(built: Path, tmp_path: Path):
+    convert_dataset(built, tmp_path / "out", format="webdataset")
+    with pytest.raises(ConfigError, match="already holds a dataset; use --overwrite"):
+        convert_dataset(built, tmp_path / "out", format="arrow")
+    convert_dataset(built, tmp_path / "out", format="arrow", overwrite=True)
+    assert tree(tmp_path / "out") == tree(built)
+
+
+def test_interrupted_conversion_is_no_dataset_and_resumes(built: Path, tmp_path: Path):
+    def stop(shard: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        convert_dataset(built, tmp_path / "out", **OTHER, on_shard=stop)
+    with pytest.raises(DatasetError, match="not a finished dataset"):
+        verify_dataset(tmp_path / "out")
+    with pytest.raises(ConfigError, match="an unfinished build that differs in"):
+        convert_dataset(built, tmp_path / "out", format="arrow")
+    convert_dataset(built, tmp_path / "out", **OTHER)
+    assert tree(tmp_path / "out") == tree(build_small(tmp_path / "other", **OTHER))
+
+
+def test_damaged_dataset_is_refused(tmp_path: Path):
+    manifest = make_dataset(tmp_path / "in")
+    path = tmp_path / "in" / manifest.shards[0].path
+    data = bytearray(path.read_bytes())
+    place = data.find((1000).to_bytes(2, "little") * 0 + b"\x66\x00")
+    data[place] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(DatasetError, match="find the damaged shard with clozemill verify"):
+        convert_dataset(tmp_path / "in", tmp_path / "out", format="webdataset")
+    assert not (tmp_path / "out" / "manifest.json").exists()

@@ -1,0 +1,193 @@
+import json
+from pathlib import Path
+
+import pytest
+from tests.pipeline.small_datasets import build_small, spoil, write_corpus
+
+from clozemill.pipeline.columns import InstanceColumns
+from clozemill.pipeline.dataset import open_dataset
+from clozemill.pipeline.errors import DatasetError
+from clozemill.pipeline.inspection import Inspector, InstanceView
+from clozemill.pipeline.inspection_text import LEGEND, render_instances, visible
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_small(tmp_path_factory.mktemp("inspect"))
+
+
+@pytest.fixture(scope="module")
+def views(built: Path) -> list[InstanceView]:
+    return Inspector(open_dataset(built)).describe("train", range(60))
+
+
+def words(text: str) -> str:
+    """What the small vocabulary makes of a sentence: lower case, the full stop apart."""
+    return text.lower().replace(".", " .").strip()
+
+
+def joined(tokens: tuple[str, ...]) -> str:
+    return " ".join(tokens).replace(" ##", "")
+
+
+def test_segments_are_the_sentences_they_came_from(views: list[InstanceView]):
+    num_whole = 0
+    for view in views:
+        a = view.tokens[1 : view.segment_b_start - 1]
+        b = view.tokens[view.segment_b_start : -1]
+        for tokens, span in zip((a, b), view.spans, strict=True):
+            assert len(span.sentences) == span.num_sentences
+            text = " ".join(words(sentence) for sentence in span.sentences)
+            if span.cut_front or span.cut_back:
+                assert joined(tokens).removeprefix("##") in text
+            else:
+                assert joined(tokens) == text
+                num_whole += 1
+    assert num_whole > 20
+
+
+def test_origin_leads_back_to_the_record(built: Path, views: list[InstanceView]):
+    corpus = (built.parent / "corpus.jsonl").read_bytes()
+    span = views[0].spans[0]
+    assert span.file is not None
+    assert Path(span.file).name == "corpus.jsonl"
+    assert span.offset is not None
+    record = json.loads(corpus[span.offset :].split(b"\n")[0])
+    assert record["id"] == span.external_id
+    assert span.sentences[0].strip() in record["text"]
+    assert views[0].source == record["source"]
+
+
+def test_labels_say_whether_b_is_next(views: list[InstanceView]):
+    kinds = {view.next_sentence for view in views}
+    assert kinds == {"next", "random"}
+    for view in views:
+        a, b = view.spans
+        if view.next_sentence == "next":
+            assert a.document_id == b.document_id
+            assert b.first_sentence == a.first_sentence + a.num_sentences
+        else:
+            assert a.document_id != b.document_id
+
+
+def test_variants_say_what_is_hidden_and_shown(views: list[InstanceView]):
+    actions = set()
+    for view in views:
+        assert len(view.variants) == 3
+        for variant in view.variants:
+            assert variant
+            for item in variant:
+                assert item.original == view.tokens[item.position]
+                assert (item.action == "mask") == (item.shown == "[MASK]")
+                assert (item.action == "keep") == (item.shown == item.original)
+                actions.add(item.action)
+    assert actions == {"mask", "keep", "random"}
+
+
+def test_text_tells_the_same(views: list[InstanceView]):
+    view = views[0]
+    text = render_instances([view], width=10_000)
+    assert view.instance_id in text
+    for span in view.spans:
+        assert span.document_id in text
+        for sentence in span.sentences:
+            assert sentence.strip() in text
+    for number, variant in enumerate(view.variants):
+        assert f"variant {number}: {len(variant)} selected" in text
+        for item in variant:
+            end = " =}" if item.action == "keep" else f" -> {item.shown}}}"
+            assert "{" + item.original + end in text
+    assert text.endswith(LEGEND + "\n")
+    assert "\x1b" not in text
+    assert "\x1b[" in render_instances([view], is_terminal=True)
+
+
+def test_fewer_variants_can_be_shown(views: list[InstanceView]):
+    text = render_instances(views[:1], most_variants=1)
+    assert "variant 0" in text
+    assert "variant 1:" not in text
+    assert "... and 2 more variants" in text
+
+
+def test_instance_is_found_by_its_id(built: Path, views: list[InstanceView]):
+    inspector = Inspector(open_dataset(built))
+    for digits in (32, 13):
+        assert inspector.find(views[7].instance_id[:digits].upper()) == ("train", 7)
+
+
+@pytest.mark.parametrize(
+    ("hex_id", "problem"),
+    [
+        ("abc", "not an instance id; give 4 to 32"),
+        ("../../x", "not an instance id"),
+        ("0" * 32, "no instance has an id starting with"),
+    ],
+)
+def test_ids_that_fit_none_are_refused(built: Path, hex_id: str, problem: str):
+    with pytest.raises(DatasetError, match=problem):
+        Inspector(open_dataset(built)).find(hex_id)
+
+
+def test_packed_instances_have_numbered_spans(tmp_path: Path):
+    folder = build_small(tmp_path, recipe="roberta-full", mask_variants=0, validation_fraction=0.0)
+    views = Inspector(open_dataset(folder)).describe("train", range(10))
+    assert max(len(view.spans) for view in views) > 1
+    for view in views:
+        assert [span.segment for span in view.spans] == [str(i + 1) for i in range(len(view.spans))]
+        assert view.next_sentence is None
+    text = render_instances(views)
+    assert "tokens as read: " in text
+    assert LEGEND not in text
+
+
+def test_changed_and_lost_inputs_are_told_not_hidden(tmp_path: Path):
+    folder = build_small(tmp_path)
+    inspector = Inspector(open_dataset(folder))
+    write_corpus(tmp_path / "corpus.jsonl", seed=1)
+    (view,) = inspector.describe("train", [0])
+    assert "has another text" in view.spans[0].note or "no document at" in view.spans[0].note
+    (tmp_path / "corpus.jsonl").unlink()
+    (view,) = inspector.describe("train", [0])
+    assert view.spans[0].sentences == ()
+    assert "corpus.jsonl" in view.spans[0].note
+    (folder / "build.log.jsonl").unlink()
+    assert "build.log.jsonl" in inspector.describe("train", [0])[0].spans[0].note
+    (folder / "origins.jsonl").write_bytes(b"\xff{]\n")
+    (view,) = inspector.describe("train", [0])
+    assert "origins.jsonl does not tell" in view.spans[0].note
+    assert "no text: origins.jsonl" in render_instances([view])
+
+
+def test_hostile_text_is_shown_and_not_obeyed(tmp_path: Path):
+    text = "[bold red]W1 w2[/] \x1b[2J\x07 :smile: w3 \u202ew4. W5 w6 w7. W8 w9 w10."
+    record = {"id": "[link=x]\x1b]0;me\x07", "text": text, "source": "\x9b31m"}
+    folder = build_small(tmp_path, validation_fraction=0.0, records=[record])
+    dataset = open_dataset(folder)
+    numbers = range(dataset.num_instances("train"))
+    views = [v for v in Inspector(dataset).describe("train", numbers) if "\x9b" in v.source]
+    assert views
+    for is_terminal in (False, True):
+        shown = render_instances(views, width=10_000, is_terminal=is_terminal)
+        assert "[bold red]" in shown
+        assert ":smile:" in shown
+        assert "[link=x]\\x1b]0;me\\x07" in shown
+        for bad in ("\x07", "\x9b", "\u202e", "\x1b[2J", "\x1b]"):
+            assert bad not in shown
+
+
+def test_lone_surrogates_and_breaks_are_written_out():
+    assert visible("a\nb\tc\ud800\x00") == "a b c\\ud800\\x00"
+
+
+def test_positions_outside_the_instance_are_an_error_not_a_crash(tmp_path: Path):
+    def move(columns: InstanceColumns) -> InstanceColumns:
+        masks = columns.masks
+        assert masks is not None
+        positions = masks.positions.copy()
+        positions[0] = 200
+        return columns._replace(masks=masks._replace(positions=positions))
+
+    folder = build_small(tmp_path)
+    spoil(folder, move)
+    with pytest.raises(DatasetError, match="selects position 200 of an instance"):
+        Inspector(open_dataset(folder)).describe("train", [0])
