@@ -107,7 +107,10 @@ class LocalEngine:
             yield from map(function, tasks)
             return
         try:
-            for future in as_completed([self._pool.submit(function, task) for task in tasks]):
+            # Submitting is what starts the workers.
+            with _interrupts_held_back():
+                pending = [self._pool.submit(function, task) for task in tasks]
+            for future in as_completed(pending):
                 yield future.result()
         except BrokenProcessPool as error:
             raise ClozemillError(
