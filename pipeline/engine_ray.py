@@ -4,8 +4,12 @@ Ray retries a task whose node or process was lost, and a task that is done twice
 bytes, so losing a node costs time and nothing else.
 """
 
+import contextlib
 import os
-from collections.abc import Callable, Sequence
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from clozemill.pipeline.engine import SINGLE_THREADED, Result, Results, Task
@@ -13,6 +17,8 @@ from clozemill.pipeline.errors import ClozemillError, ConfigError
 
 _MOST_RETRIES = 8
 """How often a task may lose its worker before the build stops."""
+
+_PATIENCE_SECONDS = 5.0
 
 
 class RayEngine:
@@ -68,13 +74,15 @@ class RayEngine:
 
     def _connect(self) -> None:
         try:
-            self._ray.init(
-                address=self._address,
-                log_to_driver=False,
-                logging_level="warning",
-                runtime_env={"env_vars": SINGLE_THREADED},
-            )
-        except ConnectionError as error:
+            _knock(self._address)
+            with _terminations_kept():
+                self._ray.init(
+                    address=self._address,
+                    log_to_driver=False,
+                    logging_level="warning",
+                    runtime_env={"env_vars": SINGLE_THREADED},
+                )
+        except OSError as error:
             raise ConfigError(
                 f"no Ray cluster at {self._address!r}; start one with `ray start --head`, or give "
                 "--ray-address."
@@ -96,3 +104,21 @@ class RayEngine:
                 "cluster's logs, then run the same command again to resume."
             ) from error
         return results
+
+
+def _knock(address: str) -> None:
+    """Raise `OSError` if nobody answers at HOST:PORT, which Ray would wait for for minutes."""
+    host, colon, port = address.rpartition(":")
+    if colon and port.isdecimal() and "/" not in host:
+        socket.create_connection((host.strip("[]"), int(port)), _PATIENCE_SECONDS).close()
+
+
+@contextlib.contextmanager
+def _terminations_kept() -> Iterator[None]:
+    """Keep what SIGTERM does here; Ray would have it leave with the exit code 15."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)
