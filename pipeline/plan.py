@@ -217,29 +217,37 @@ def list_lengths(column: pa.LargeListArray) -> NDArray[np.int64]:
 def _validation_threshold(
     paths: Sequence[Path], sources: Sequence[str], config: BuildConfig
 ) -> tuple[int, tuple[str, ...]]:
-    """Return the threshold, raised to let in as many documents as the recipe needs.
+    """Return the threshold, moved so that either split has the documents that the recipe needs.
 
-    A share of a small corpus may hold fewer validation documents than a pair takes.
+    A share of a small corpus may hold fewer validation documents than a pair takes, or leave
+    fewer for training.
     """
     if config.validation or config.validation_fraction == 0.0:
         return 0, ()
     needed = documents_needed(config)
-    threshold = round(config.validation_fraction * MAX_HASH)
-    smallest = np.empty(0, np.uint64)
+    smallest = largest = np.empty(0, np.uint64)
     num_documents = 0
     for census in _censuses(paths, sources, config):
         hashes = split_hashes(census.ids, np.uint64(config.split_seed))
         smallest = np.sort(np.concatenate([smallest, hashes]))[:needed]
+        largest = np.sort(np.concatenate([largest, hashes]))[-needed:]
         num_documents += len(hashes)
-    if len(smallest) == needed and int(smallest[-1]) < threshold:
-        return threshold, ()
+    if num_documents == 0:
+        return 0, ()
     if num_documents < 2 * needed:
         return 0, (
             f"{num_documents} documents are too few for a validation split; all are for training.",
         )
-    return int(smallest[-1]) + 1, (
-        f"validation_fraction {config.validation_fraction} of {num_documents} documents is fewer "
-        f"than the {needed} that the recipe needs; took {needed}.",
+    asked = round(config.validation_fraction * MAX_HASH)
+    threshold = min(max(asked, int(smallest[-1]) + 1), int(largest[0]))
+    if threshold == asked:
+        return threshold, ()
+    split, count = (
+        ("validation", needed) if threshold > asked else ("train", num_documents - needed)
+    )
+    return threshold, (
+        f"validation_fraction {config.validation_fraction} of {num_documents} documents leaves "
+        f"{split} fewer than the {needed} that the recipe needs; validation has {count}.",
     )
 
 
