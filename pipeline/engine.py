@@ -141,12 +141,26 @@ def _start_worker() -> None:
 
 @contextlib.contextmanager
 def _interrupts_held_back() -> Iterator[None]:
-    """Let no Ctrl-C reach the processes started inside while they are still importing."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    """Let no interrupt in before every process is started, and none ever into the processes.
+
+    A process that is only half told what it is, or is importing, dies of it with a traceback.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # interrupts go to the main thread
+        return
+    caught: list[int] = []
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    handlers = {n: signal.signal(n, lambda number, _: caught.append(number)) for n in numbers}
+    # What is blocked here stays blocked in the processes; other threads still take it for us.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        for number, handler in handlers.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+        if caught:
+            signal.raise_signal(caught[0])
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ from clozemill.pipeline.config import BuildConfig, dataset_fingerprint, fingerpr
 from clozemill.pipeline.digest import Digest
 from clozemill.pipeline.draws import GENERATOR_VERSION
 from clozemill.pipeline.errors import InputError
-from clozemill.pipeline.files import atomic_file, folder_checksums
+from clozemill.pipeline.files import atomic_file, file_checksum
 from clozemill.pipeline.inputs import InputFile
 from clozemill.pipeline.ledger import Ledger, close_ledger, merge_ledgers, to_json
 from clozemill.pipeline.manifest import (
@@ -27,7 +27,7 @@ from clozemill.pipeline.plan import Plan
 from clozemill.pipeline.reduce import ReduceReceipt
 from clozemill.pipeline.sentences import sentence_rule
 from clozemill.pipeline.tokenizer import PretrainingTokenizer
-from clozemill.pipeline.workspace import LOG_NAME, ORIGINS_NAME, Workspace
+from clozemill.pipeline.workspace import LOG_NAME, ORIGINS_NAME, TOKENIZER_FILES, Workspace
 
 _DECIDING_LIBRARIES = ("sentencex", "tokenizers")
 
@@ -116,7 +116,7 @@ def finish(
                 role: getattr(tokenizer, f"{role}_id")
                 for role in ("pad", "unk", "cls", "sep", "mask")
             },
-            files=folder_checksums(workspace.tokenizer_dir),
+            files=_tokenizer_files(workspace),
         ),
         generator_version=GENERATOR_VERSION,
         libraries=identity.libraries,
@@ -135,6 +135,11 @@ def finish(
     _write_log(workspace, config, identity, outcome)
     write_manifest(workspace.out, manifest)
     return manifest
+
+
+def _tokenizer_files(workspace: Workspace) -> dict[str, str]:
+    paths = [workspace.tokenizer_dir / name for name in TOKENIZER_FILES]
+    return {path.name: file_checksum(path) for path in paths if path.exists()}
 
 
 def _split_entry(split: str, config: BuildConfig, receipts: Sequence[ReduceReceipt]) -> SplitEntry:

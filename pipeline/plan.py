@@ -93,7 +93,7 @@ def make_plan(map_dir: Path, parts: Sequence[str], config: BuildConfig) -> Plan:
         np.add.at(documents, (side, census.cells), 1)
         most_sentences = max(most_sentences, int(census.num_sentences.max(initial=0)))
         longest_sentence = max(longest_sentence, int(census.longest_sentence.max(initial=0)))
-    _check_enough(documents[0].sum(), documents[1].sum(), config, needed)
+    _check_enough(int(documents[0].sum()), int(documents[1].sum()), config, needed)
     buckets = [
         bucket
         for side, split in enumerate(("train", "validation"))

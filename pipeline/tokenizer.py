@@ -301,7 +301,17 @@ def _full_state(tokenizer: PretrainingTokenizer) -> Json:
         for token_id in tokenizer.special_ids
     ]
     added = sorted(state["added_tokens"] + specials, key=lambda token: int(token["id"]))
+    state["normalizer"] = _spelled_out(state["normalizer"])
     return state | {"added_tokens": added, "post_processor": _template(tokenizer)}
+
+
+def _spelled_out(normalizer: Json | None) -> Json | None:
+    """Return a normalizer that reads the same once it was saved and loaded."""
+    if normalizer is None or "type" not in normalizer:
+        return normalizer
+    if normalizer["type"] == "Sequence":
+        return normalizer | {"normalizers": [*map(_spelled_out, normalizer["normalizers"])]}
+    return _effective(normalizer)
 
 
 def _template(tokenizer: PretrainingTokenizer) -> Json:

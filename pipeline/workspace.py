@@ -243,5 +243,5 @@ def _differences(found: dict[str, Any], asked: dict[str, Any]) -> list[str]:
             lines += _differences(old, new)
         elif old != new:
             values = f" ({old!r} there, {new!r} now)"
-            lines.append(name + values * (len(values) < 80))
+            lines.append(name + values * (len(values) < 100))
     return lines

@@ -163,7 +163,7 @@ def run_command(config: BuildConfig, **more: str) -> "subprocess.CompletedProces
 
 def only_line(text: str) -> str:
     """Return the one line that a failing command may say."""
-    lines = text.splitlines()
+    lines = text.strip().splitlines()
     assert len(lines) == 1, text
     assert lines[0].startswith("clozemill: ")
     return lines[0]
