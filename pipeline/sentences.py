@@ -67,9 +67,9 @@ def is_hard_wrapped(text: str) -> bool:
     So it is if hardly any line is longer than `WRAP_WIDTH`, and of the lines that run into another
     one most are long and few end like a sentence.
 
-    >>> is_hard_wrapped("It was a bright cold day in April, and the clocks were\nstriking thirteen.")
+    >>> is_hard_wrapped("It was a bright cold day in April, and the clocks\nwere striking thirteen.")
     True
-    >>> is_hard_wrapped("- Would you like some tea, or rather coffee?\n- No, thank you, not today.")
+    >>> is_hard_wrapped("- Would you like some tea, or rather coffee?\n- No, thank you. Not today.")
     False
     """
     lines = text.split("\n")
