@@ -67,7 +67,7 @@ def is_hard_wrapped(text: str) -> bool:
     So it is if hardly any line is longer than `WRAP_WIDTH`, and of the lines that run into another
     one most are long and few end like a sentence.
 
-    >>> is_hard_wrapped("It was a bright cold day in April, and the clocks\nwere striking thirteen.")
+    >>> is_hard_wrapped("It was a bright cold day in April; and all the\nclocks struck thirteen.")
     True
     >>> is_hard_wrapped("- Would you like some tea, or rather coffee?\n- No, thank you. Not today.")
     False
