@@ -108,10 +108,12 @@ class LocalEngine:
             yield from map(function, tasks)
             return
         try:
-            futures = [self._pool.submit(function, task) for task in tasks]
+            # Submitting is what starts the workers.
+            with _interrupts_held_back():
+                pending = [self._pool.submit(function, task) for task in tasks]
             # This process will need the same, and has nothing to do but wait.
             threading.Thread(target=importlib.import_module, args=[_PRELOAD]).start()
-            for future in as_completed(futures):
+            for future in as_completed(pending):
                 yield future.result()
         except BrokenProcessPool as error:
             raise ClozemillError(

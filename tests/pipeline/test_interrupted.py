@@ -159,7 +159,14 @@ class Running:
         ]
 
     def workers(self) -> list[psutil.Process]:
-        return [p for p in self.others() if any("spawn_main" in word for word in p.cmdline())]
+        """Return the processes forked by the process that is there for it."""
+        found = []
+        for process in self.others():
+            with contextlib.suppress(psutil.Error):
+                parent = process.parent()
+                if parent is not None and process.cmdline() == parent.cmdline():
+                    found.append(process)
+        return found
 
     def wait_until(self, is_reached: Callable[[], Any]) -> None:
         stop = time.monotonic() + 60

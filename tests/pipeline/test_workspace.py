@@ -125,19 +125,48 @@ def test_another_tokenizer_of_the_same_name_is_refused(
         small_build(few, folder, tmp_path / "out")
 
 
-@pytest.mark.parametrize("state", STATES)
-def test_another_inventory_is_refused_in_one_line(
-    state: Callable[[BuildConfig], None], few: Path, syllables: Path, tmp_path: Path
+def test_another_inventory_of_a_dataset_is_refused_in_one_line(
+    few: Path, syllables: Path, tmp_path: Path
 ) -> None:
     inputs = tmp_path / "inputs"
     inputs.mkdir()
     shutil.copy(few, inputs / "a.jsonl")
     config = small_config(inputs, syllables, tmp_path / "out")
-    state(config)
+    finish(config)
     write_json_lines(inputs / "b.jsonl", ["Ba."])
     done = run_command(config)
     assert done.returncode == 2
     assert f"differs in {inputs / 'b.jsonl'}" in only_line(done.stderr)
+
+
+def test_an_unfinished_build_takes_up_inputs_that_were_changed_added_or_taken_away(
+    texts: list[str], syllables: Path, tmp_path: Path
+) -> None:
+    """What was read of other files is kept, and of what was written nothing is left."""
+    inputs = tmp_path / "inputs"
+    inputs.mkdir()
+    parts = {"a": texts[:30], "b": texts[30:60], "c": texts[60:90]}
+    for name, part in parts.items():
+        write_json_lines(inputs / f"{name}.jsonl", part)
+    config = small_config(inputs, syllables, tmp_path / "out", split_bytes=1_000)
+    leave_unfinished(config)
+    (inputs / "a.jsonl").unlink()
+    write_json_lines(inputs / "b.jsonl", texts[31:40])
+    write_json_lines(inputs / "d.jsonl", texts[90:])
+    read = tmp_path / "out" / ".build" / "map"
+    of_c = {p: p.stat().st_mtime_ns for p in read.glob("*.json") if "c.jsonl" in p.read_text()}
+    assert of_c
+    with pytest.raises(RuntimeError):
+        build(config, on_progress=fail_when_writing)
+    assert any(path.stat().st_mtime_ns == time for path, time in of_c.items() if path.exists())
+    finish(config)
+    small_build(inputs, syllables, tmp_path / "fresh")
+    assert file_hashes(tmp_path / "out") == file_hashes(tmp_path / "fresh")
+
+
+def fail_when_writing(progress: Progress) -> None:
+    if progress.stage == "writing":
+        raise RuntimeError
 
 
 def test_inputs_in_another_order_are_the_same_inventory_unless_only_some_are_read(
@@ -276,16 +305,16 @@ def test_a_folder_of_the_user_outlasts_a_failure(syllables: Path, tmp_path: Path
 def test_what_was_read_is_kept_when_another_input_fails(
     few: Path, syllables: Path, tmp_path: Path
 ) -> None:
-    """It may have been the network; if the file is mended, it is another inventory."""
     bad = tmp_path / "bad.jsonl"
     bad.write_text("{\n")
-    settings: dict[str, Any] = {"validation": [bad]}
+    config = small_config(few, syllables, tmp_path / "out", validation=[bad])
     with pytest.raises(ClozemillError, match="not JSON"):
-        small_build(few, syllables, tmp_path / "out", **settings)
+        build(config)
     assert list((tmp_path / "out" / ".build" / "map").glob("*.json"))
-    bad.write_text("\n")
-    with pytest.raises(ConfigError, match=f"differs in {bad}"):
-        small_build(few, syllables, tmp_path / "out", **settings)
+    write_json_lines(bad, ["Ba. Be.", "Bi. Bo."])
+    finish(config)
+    small_build(few, syllables, tmp_path / "fresh", validation=[bad])
+    assert file_hashes(tmp_path / "out") == file_hashes(tmp_path / "fresh")
 
 
 def test_standard_input_can_replace_a_dataset(few: Path, syllables: Path, tmp_path: Path) -> None:
