@@ -187,7 +187,7 @@ def test_byte_level_vocabularies_of_roberta_are_read(corpora: Path, tmp_path: Pa
     assert tokenizer.mask_id not in encoded
     assert tokenizer.is_continuation is not None
     words = tokenizer.is_continuation[encoded[:5]].tolist()
-    assert words == [True, False, False, True, True]
+    assert words == [False, False, False, True, True]
     assert not any("madeupword" in tokenizer.pieces[i] for i in tokenizer.ordinary_ids)
 
 
