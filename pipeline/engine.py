@@ -5,6 +5,7 @@ engine needs no order, no state and no scheduler of ours, and every engine gives
 """
 
 import contextlib
+import importlib
 import multiprocessing
 import os
 import signal
@@ -22,8 +23,8 @@ from clozemill.pipeline.errors import ClozemillError, ConfigError
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
-_PRELOADED = ["clozemill.pipeline.mapping", "clozemill.pipeline.reduce"]
-"""What workers run: imported once, before they are forked."""
+_PRELOAD = "clozemill.pipeline.preload"
+"""What workers need: imported once, before they are forked."""
 
 Results: TypeAlias = Generator[Result, None, None]
 """Results as they come; closing it early stops the work."""
@@ -84,7 +85,7 @@ class LocalEngine:
         """
         if self._workers > 1:
             context = multiprocessing.get_context("forkserver")
-            context.set_forkserver_preload(_PRELOADED)
+            context.set_forkserver_preload([_PRELOAD])
             with _environment(SINGLE_THREADED), _interrupts_held_back():
                 forkserver.ensure_running()
             self._pool = ProcessPoolExecutor(
@@ -110,6 +111,8 @@ class LocalEngine:
             # Submitting is what starts the workers.
             with _interrupts_held_back():
                 pending = [self._pool.submit(function, task) for task in tasks]
+            # This process will need the same, and has nothing to do but wait.
+            threading.Thread(target=importlib.import_module, args=[_PRELOAD]).start()
             for future in as_completed(pending):
                 yield future.result()
         except BrokenProcessPool as error:

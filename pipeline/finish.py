@@ -1,6 +1,5 @@
-"""What a build is, by its fingerprints, and the manifest that closes it."""
+"""The end of a build: the ledger is closed, and the manifest makes the files a dataset."""
 
-import importlib.metadata
 import json
 import shutil
 from collections.abc import Sequence
@@ -8,16 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from clozemill import __version__
-from clozemill.pipeline.config import BuildConfig, dataset_fingerprint, fingerprint
+from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.digest import Digest
 from clozemill.pipeline.draws import GENERATOR_VERSION
 from clozemill.pipeline.errors import InputError
 from clozemill.pipeline.files import atomic_file, file_checksum
-from clozemill.pipeline.inputs import InputFile
 from clozemill.pipeline.ledger import Ledger, close_ledger, merge_ledgers, to_json
 from clozemill.pipeline.manifest import (
     SPLITS,
-    Fingerprints,
     Manifest,
     SplitEntry,
     TokenizerEntry,
@@ -26,53 +23,8 @@ from clozemill.pipeline.manifest import (
 from clozemill.pipeline.plan import Plan
 from clozemill.pipeline.reduce import ReduceReceipt
 from clozemill.pipeline.sentences import sentence_rule
-from clozemill.pipeline.tokenizer import PretrainingTokenizer
+from clozemill.pipeline.tasks import Job
 from clozemill.pipeline.workspace import LOG_NAME, ORIGINS_NAME, TOKENIZER_FILES, Workspace
-
-_DECIDING_LIBRARIES = ("sentencex", "tokenizers")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BuildIdentity:
-    """What tells one build from another."""
-
-    fingerprints: Fingerprints
-    tokenizer_hash: str
-    libraries: dict[str, str]
-    """Versions of the libraries that decide content."""
-
-    record: dict[str, Any]
-    """Everything compared when a folder is met again: settings, tokenizer, versions, inputs."""
-
-
-def identify(
-    config: BuildConfig, tokenizer: PretrainingTokenizer, files: Sequence[InputFile]
-) -> BuildIdentity:
-    """Return the identity of a build of these files."""
-    libraries = {name: importlib.metadata.version(name) for name in _DECIDING_LIBRARIES}
-    instances = {
-        **config.settings("instances"),
-        "sentences": sentence_rule(config),
-        "has_validation_inputs": bool(config.validation),
-        "tokenizer": tokenizer.hash,
-        "generator_version": GENERATOR_VERSION,
-        "libraries": libraries,
-    }
-    masks, layout = config.settings("masks"), config.settings("layout")
-    inventory = {file.path: [file.num_bytes, file.version] for file in files}
-    reading = {k: v for k, v in config.settings("input").items() if k != "inputs"}
-    if config.limit_documents is not None:
-        reading["input_order"] = [file.path for file in files]
-    return BuildIdentity(
-        fingerprints=Fingerprints(
-            instances=fingerprint(instances),
-            dataset=dataset_fingerprint(fingerprint(instances), config),
-            layout=fingerprint(layout),
-        ),
-        tokenizer_hash=tokenizer.hash,
-        libraries=libraries,
-        record={**instances, **masks, **layout, **reading, "inputs": inventory},
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,54 +39,56 @@ class Outcome:
     seconds: dict[str, float]
 
 
-def finish(
-    workspace: Workspace,
-    config: BuildConfig,
-    tokenizer: PretrainingTokenizer,
-    identity: BuildIdentity,
-    outcome: Outcome,
-) -> Manifest:
+def finish(job: Job, outcome: Outcome) -> Manifest:
     """Close the ledger and write origins, log and, last, the manifest."""
     ledger = merge_ledgers([outcome.tally, *(receipt.ledger for receipt in outcome.receipts)])
     close_ledger(ledger)
     if not ledger["instances", "train", "all"]:
         raise InputError(
-            f"no instances: long_sentences is {config.long_sentences!r} and no sentence fits "
-            f"max_seq_length {config.max_seq_length}; raise it, or split long sentences."
+            f"no instances: long_sentences is {job.config.long_sentences!r} and no sentence fits "
+            f"max_seq_length {job.config.max_seq_length}; raise it, or split long sentences."
         )
-    manifest = Manifest(
+    manifest = _manifest(job, outcome, ledger)
+    _write_origins(job.workspace, outcome.receipts)
+    _write_log(job, outcome)
+    write_manifest(job.workspace.out, manifest)
+    return manifest
+
+
+def _manifest(job: Job, outcome: Outcome, ledger: Ledger) -> Manifest:
+    receipts = outcome.receipts
+    return Manifest(
         package_version=__version__,
         configuration={
-            **config.settings("instances", "masks", "layout"),
-            "sentences": sentence_rule(config),
+            **job.config.settings("instances", "masks", "layout"),
+            "sentences": sentence_rule(job.config),
         },
-        fingerprints=identity.fingerprints,
-        tokenizer=TokenizerEntry(
-            hash=tokenizer.hash,
-            vocab_size=tokenizer.vocab_size,
-            special_ids={
-                role: getattr(tokenizer, f"{role}_id")
-                for role in ("pad", "unk", "cls", "sep", "mask")
-            },
-            files=_tokenizer_files(workspace),
-        ),
+        fingerprints=job.identity.fingerprints,
+        tokenizer=_tokenizer_entry(job),
         generator_version=GENERATOR_VERSION,
-        libraries=identity.libraries,
+        libraries=job.identity.libraries,
         sources=outcome.plan.sources,
         splits={
-            split: _split_entry(split, config, outcome.receipts)
+            split: _split_entry(split, job.config, receipts)
             for split in SPLITS
-            if any(receipt.split == split and receipt.shards for receipt in outcome.receipts)
+            if any(receipt.split == split and receipt.shards for receipt in receipts)
         },
-        shards=tuple(shard for receipt in outcome.receipts for shard in receipt.shards),
-        documents=tuple(receipt.documents for receipt in outcome.receipts),
+        shards=tuple(shard for receipt in receipts for shard in receipt.shards),
+        documents=tuple(receipt.documents for receipt in receipts),
         ledger=to_json(ledger),
-        label_expectations=_label_expectations(outcome.receipts),
+        label_expectations=_label_expectations(receipts),
     )
-    _write_origins(workspace, outcome.receipts)
-    _write_log(workspace, config, identity, outcome)
-    write_manifest(workspace.out, manifest)
-    return manifest
+
+
+def _tokenizer_entry(job: Job) -> TokenizerEntry:
+    tokenizer = job.tokenizer
+    roles = ("pad", "unk", "cls", "sep", "mask")
+    return TokenizerEntry(
+        hash=tokenizer.hash,
+        vocab_size=tokenizer.vocab_size,
+        special_ids={role: getattr(tokenizer, f"{role}_id") for role in roles},
+        files=_tokenizer_files(job.workspace),
+    )
 
 
 def _tokenizer_files(workspace: Workspace) -> dict[str, str]:
@@ -177,13 +131,12 @@ def _write_origins(workspace: Workspace, receipts: Sequence[ReduceReceipt]) -> N
                 shutil.copyfileobj(stream, sink)
 
 
-def _write_log(
-    workspace: Workspace, config: BuildConfig, identity: BuildIdentity, outcome: Outcome
-) -> None:
+def _write_log(job: Job, outcome: Outcome) -> None:
+    settings = job.config.settings("execution")
     lines = [
-        {"event": "build", "identity": identity.record, "settings": config.settings("execution")},
+        {"event": "build", "identity": job.identity.record, "settings": settings},
         {"event": "done", "seconds": outcome.seconds, "notices": outcome.plan.notices},
     ]
-    with atomic_file(workspace.out / LOG_NAME) as sink:
+    with atomic_file(job.workspace.out / LOG_NAME) as sink:
         for line in lines:
             sink.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")

@@ -206,8 +206,7 @@ def _longest(lengths: NDArray[np.uint32], ends: NDArray[np.int64]) -> pa.Array:
 
 
 def _count_per_document(flags: NDArray[np.bool_], ends: NDArray[np.int64]) -> pa.Array:
-    before = np.concatenate([[0], np.cumsum(flags)])
-    return pa.array(np.diff(before[ends]), pa.int64())
+    return pa.array(np.diff(np.searchsorted(np.flatnonzero(flags), ends)), pa.int64())
 
 
 def _lists(values: NDArray[Any], ends: NDArray[np.int64]) -> pa.Array:

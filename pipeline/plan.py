@@ -22,7 +22,7 @@ from clozemill.pipeline.splits import MAX_HASH, num_passes, split_hashes, split_
 NUM_CELLS = 1 << 16
 """A format constant: buckets are made of whole cells."""
 
-_CELLS_AT_ONCE = 1 << 10
+_DOCUMENTS_AT_ONCE = 500_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +150,9 @@ def _censuses(
 
     Parts are opened and closed as they are used: there may be more than a process may hold open.
     """
-    borders = np.arange(0, NUM_CELLS + 1, _CELLS_AT_ONCE)
+    num_documents = sum(len(open_part(path)) for path in paths)
+    num_turns = min(num_documents // _DOCUMENTS_AT_ONCE + 1, NUM_CELLS)
+    borders = np.linspace(0, NUM_CELLS, num_turns + 1).astype(np.int64)
     rows = [np.searchsorted(cells_of(part_ids(open_part(path))), borders) for path in paths]
     for i in range(len(borders) - 1):
         pieces = [

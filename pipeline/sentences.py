@@ -1,6 +1,19 @@
 """Where a document's sentences begin and end."""
 
+import re
+
 from clozemill.pipeline.config import BuildConfig
+
+WRAP_WIDTH = 100
+"""Lines of a wrapped text are no longer than this, but for one in `LINES_PER_LONG_ONE`."""
+
+LINES_PER_LONG_ONE = 20
+
+LEAST_WRAPPED_MEAN = 45
+"""Lines of a wrapped paragraph are this long on average; those of verse or dialogue are not."""
+
+_SENTENCE_END = tuple(".!?:;\"')]\u2026\u201d\u2019")
+_BLANK_LINE = re.compile(r"\n[^\S\n]*\n")
 
 
 def sentence_rule(config: BuildConfig) -> str:
@@ -15,6 +28,9 @@ def sentence_rule(config: BuildConfig) -> str:
 def find_sentences(text: str, rule: str) -> list[str]:
     """Return the sentences of a normalised text in order; some may hold no token.
 
+    The splitter sees a paragraph at a time: over a whole document a quotation mark that is never
+    closed would keep it from cutting for pages.
+
     Args:
         text: The document's text.
         rule: The value of `sentence_rule`.
@@ -28,5 +44,43 @@ def find_sentences(text: str, rule: str) -> list[str]:
         return text.split("\n")
     import sentencex
 
-    sentences: list[str] = sentencex.segment(rule.removeprefix("sentencex:"), text)
-    return sentences
+    language = rule.removeprefix("sentencex:")
+    return [
+        sentence
+        for paragraph in find_paragraphs(text)
+        for sentence in sentencex.segment(language, paragraph)
+    ]
+
+
+def find_paragraphs(text: str) -> list[str]:
+    r"""Return the paragraphs of a text: its lines, or the blocks between blank lines if wrapped.
+
+    >>> find_paragraphs("One paragraph.\nAnother.")
+    ['One paragraph.', 'Another.']
+    """
+    return _BLANK_LINE.split(text) if is_hard_wrapped(text) else text.split("\n")
+
+
+def is_hard_wrapped(text: str) -> bool:
+    r"""Return whether the lines of a text were broken to fit a page.
+
+    So it is if hardly any line is longer than `WRAP_WIDTH`, and of the lines that run into another
+    one most are long and few end like a sentence.
+
+    >>> is_hard_wrapped("It was a bright cold day in April; and all the\nclocks struck thirteen.")
+    True
+    >>> is_hard_wrapped("- Would you like some tea, or rather coffee?\n- No, thank you. Not today.")
+    False
+    """
+    lines = text.split("\n")
+    num_long = sum(len(line) > WRAP_WIDTH for line in lines)
+    if len(lines) == 1 or num_long * LINES_PER_LONG_ONE > len(lines):
+        return False
+    inner = [
+        line
+        for line, following in zip(lines, lines[1:], strict=False)
+        if line.strip() and following.strip()
+    ]
+    num_ended = sum(line.rstrip().endswith(_SENTENCE_END) for line in inner)
+    is_long = sum(map(len, inner)) >= LEAST_WRAPPED_MEAN * len(inner)
+    return bool(inner) and is_long and 2 * num_ended < len(inner)

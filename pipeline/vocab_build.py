@@ -47,7 +47,6 @@ def build_vocabulary(
         tally = ReadTally()
         texts = islice(_texts(listing, config, tally, on_progress), config.limit_documents)
         tokenizer, report = train_vocabulary(texts, settings)
-    tally.raise_if_no_text(config.text_field)
     _write(tokenizer, out)
     return tokenizer, report
 
@@ -61,11 +60,13 @@ def _texts(
     options = ReadOptions.from_config(config)
     total = sum(split.num_bytes for split in listing.splits)
     done = 0
+    on_progress(Progress(stage="reading", done=done, total=total))
     for split in listing.splits:
         for document in read_documents(split, options, tally):
             yield document.text
         done += split.num_bytes
         on_progress(Progress(stage="reading", done=done, total=total))
+    tally.raise_if_no_text(config.text_field)
 
 
 def _write(tokenizer: PretrainingTokenizer, out: Path) -> None:

@@ -131,6 +131,19 @@ def test_standard_input_is_read(vocab: Path, tmp_path: Path) -> None:
     assert (tmp_path / "d" / "manifest.json").exists()
 
 
+def test_flags_win_over_the_configuration_file(corpus: Path, vocab: Path, tmp_path: Path) -> None:
+    config = tmp_path / "c.toml"
+    config.write_text(
+        f'inputs = ["{corpus}"]\ntokenizer = "{vocab}"\nlayout = "lines"\nworkers = 1\n'
+        "max-seq-length = 64\nmask_variants = 3\n"
+    )
+    out = tmp_path / "d"
+    done = run("build", "--config", config, "--out", out, "--mask-variants", "1", "--quiet")
+    assert done.returncode == 0, done.stderr
+    configuration = json.loads((out / "manifest.json").read_text())["configuration"]
+    assert (configuration["max_seq_length"], configuration["mask_variants"]) == (64, 1)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

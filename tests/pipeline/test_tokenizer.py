@@ -183,11 +183,11 @@ def test_byte_level_vocabularies_of_roberta_are_read(corpora: Path, tmp_path: Pa
     assert tokenizer.vocab_size == 50_265
     assert tokenizer.special_ids.tolist() == [0, 1, 2, 3, 50_264]
     encoded = ids(tokenizer, "The cafeteria <mask>")
-    assert [tokenizer.pieces[i] for i in encoded[:3]] == ["The", "\u0120cafeteria", "\u0120<"]
+    assert [tokenizer.pieces[i] for i in encoded[:3]] == ["\u0120The", "\u0120cafeteria", "\u0120<"]
     assert tokenizer.mask_id not in encoded
     assert tokenizer.is_continuation is not None
     words = tokenizer.is_continuation[encoded[:5]].tolist()
-    assert words == [True, False, False, True, True]
+    assert words == [False, False, False, True, True]
     assert not any("madeupword" in tokenizer.pieces[i] for i in tokenizer.ordinary_ids)
 
 

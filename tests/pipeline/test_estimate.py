@@ -1,0 +1,57 @@
+import dataclasses
+import gzip
+from pathlib import Path
+
+import pytest
+from tests.pipeline.small_corpora import make_texts, small_build, small_config, write_json_lines
+
+from clozemill.pipeline.errors import InputError
+from clozemill.pipeline.estimate import estimate_build
+
+
+def test_an_input_within_the_sample_is_estimated_exactly(
+    corpus: Path, syllables: Path, tmp_path: Path
+) -> None:
+    estimate = estimate_build(small_config(corpus, syllables, tmp_path / "data"))
+    assert not (tmp_path / "data").exists()
+    manifest = small_build(corpus, syllables, tmp_path / "data").manifest
+    records = manifest.ledger["records"][""]
+    assert estimate.num_documents == records["documents_read"]
+    assert estimate.num_text_bytes == records["text_bytes"]
+    assert estimate.num_instances == sum(e.num_instances for e in manifest.splits.values())
+    assert estimate.num_free_bytes > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_compressed", [False, True])
+def test_a_larger_input_is_estimated_within_a_fifth(
+    syllables: Path, tmp_path: Path, is_compressed: bool
+) -> None:
+    corpus = write_json_lines(tmp_path / "corpus.jsonl", make_texts(6_000))
+    if is_compressed:
+        packed = tmp_path / "corpus.jsonl.gz"
+        packed.write_bytes(gzip.compress(corpus.read_bytes()))
+        corpus = packed
+    config = small_config(corpus, syllables, tmp_path / "data")
+    estimate = estimate_build(dataclasses.replace(config, bucket_tokens=100_000))
+    manifest = small_build(corpus, syllables, tmp_path / "data", bucket_tokens=100_000).manifest
+    records = manifest.ledger["records"][""]
+    assert estimate.num_sampled_bytes < records["text_bytes"] / 2
+    assert estimate.num_documents == pytest.approx(records["documents_read"], rel=0.2)
+    assert estimate.num_text_bytes == pytest.approx(records["text_bytes"], rel=0.2)
+    instances = sum(entry.num_instances for entry in manifest.splits.values())
+    assert estimate.num_instances == pytest.approx(instances, rel=0.2)
+
+
+def test_a_limit_on_documents_limits_the_estimate(
+    corpus: Path, syllables: Path, tmp_path: Path
+) -> None:
+    config = small_config(corpus, syllables, tmp_path / "data", limit_documents=30)
+    assert estimate_build(config).num_documents == 30
+
+
+def test_an_input_without_documents_is_refused(syllables: Path, tmp_path: Path) -> None:
+    empty = tmp_path / "empty.jsonl"
+    empty.write_text("")
+    with pytest.raises(InputError, match="no documents in the sample"):
+        estimate_build(small_config(empty, syllables, tmp_path / "data"))

@@ -1,0 +1,64 @@
+"""Cases P02 and the cap that bites: nothing is wrong with the build, but its user must hear."""
+
+from pathlib import Path
+
+from tests.pipeline.small_corpora import make_texts, small_build, write_json_lines
+
+
+def notices(texts: list[str], tokenizer: Path, folder: Path, **settings: object) -> str:
+    corpus = write_json_lines(folder / "corpus.jsonl", texts)
+    return "\n".join(small_build(corpus, tokenizer, folder / "data", **settings).notices)
+
+
+def test_an_ordinary_build_has_nothing_to_say(
+    texts: list[str], syllables: Path, tmp_path: Path
+) -> None:
+    assert notices(texts, syllables, tmp_path, validation_fraction=0.1) == ""
+
+
+def test_documents_of_one_sentence_are_a_loud_warning(syllables: Path, tmp_path: Path) -> None:
+    said = notices(make_texts(200, most_sentences=1), syllables, tmp_path)
+    assert "WARNING: only 0.0% of the pairs are next sentences, as 100.0% come from" in said
+    assert "--layout" in said
+
+
+def test_the_same_text_as_one_document_can_be_learnt_from(syllables: Path, tmp_path: Path) -> None:
+    sentences = make_texts(200, most_sentences=1)
+    halves = [" ".join(sentences[:100]), " ".join(sentences[100:])]
+    corpus = write_json_lines(tmp_path / "corpus.jsonl", halves)
+    report = small_build(corpus, syllables, tmp_path / "data", validation_fraction=0.0)
+    counts = report.manifest.ledger["instances"]["train"]
+    assert counts["next"] > 0.25 * counts["all"]
+    assert not any("WARNING" in notice for notice in report.notices)
+
+
+def test_a_cap_that_bites_is_reported_with_the_rate_it_leaves(
+    texts: list[str], syllables: Path, tmp_path: Path
+) -> None:
+    said = notices(
+        texts, syllables, tmp_path, max_seq_length=512, max_predictions_per_seq=20, short_seq_prob=0
+    )
+    assert "max_predictions_per_seq 20 is below the 77 that masked_lm_prob 0.15 asks for" in said
+
+
+def test_a_text_the_tokenizer_cannot_spell_is_reported(syllables: Path, tmp_path: Path) -> None:
+    said = notices(["Ба бо бу. Ба."] * 1 + ["Ро ру ра. Ра ро."] * 1, syllables, tmp_path)
+    assert "of the tokens are [UNK]: the tokenizer does not know this text's" in said
+
+
+def test_a_source_field_that_no_record_has_is_reported(
+    texts: list[str], syllables: Path, tmp_path: Path
+) -> None:
+    said = notices(texts, syllables, tmp_path, source_field="corpus")
+    assert "no record has the field 'corpus' of --source-field" in said
+
+
+def test_files_that_were_not_read_are_named(
+    texts: list[str], syllables: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    write_json_lines(folder / "a.jsonl", texts)
+    (folder / "notes.docx").write_bytes(b"x")
+    said = small_build(folder, syllables, tmp_path / "data").notices
+    assert any("1 files were not read" in notice and "notes.docx" in notice for notice in said)

@@ -1,0 +1,74 @@
+import json
+import re
+from pathlib import Path
+
+import pytest
+import sentencex
+
+from clozemill.pipeline.config import BuildConfig
+from clozemill.pipeline.sentences import find_sentences, is_hard_wrapped, sentence_rule
+
+
+def boundaries(sentences: list[str]) -> set[int]:
+    """Where sentences end, counted in characters that are not white space; not the text's end."""
+    ends, place = set(), 0
+    for sentence in sentences:
+        place += len(re.sub(r"\s", "", sentence))
+        ends.add(place)
+    return ends - {place}
+
+
+def test_boundaries_agree_with_gold_ones_better_than_over_whole_documents(corpora: Path) -> None:
+    found = whole = gold_count = ours_count = whole_count = 0
+    for name in ("dev", "test"):
+        for line in (corpora / "labelled/sentseg_ewt" / f"{name}.jsonl").read_text().splitlines():
+            record = json.loads(line)
+            gold = boundaries(record["sentences"])
+            ours = boundaries(find_sentences(record["text"], "sentencex:en"))
+            plain = boundaries(sentencex.segment("en", record["text"]))
+            gold_count += len(gold)
+            found, ours_count = found + len(gold & ours), ours_count + len(ours)
+            whole, whole_count = whole + len(gold & plain), whole_count + len(plain)
+    assert gold_count > 3_000
+    f1 = 2 * found / (gold_count + ours_count)
+    assert f1 > 0.90
+    assert f1 > 2 * whole / (gold_count + whole_count) + 0.05
+
+
+def test_a_quotation_that_is_never_closed_ends_with_its_paragraph() -> None:
+    text = '"Never closed. He said so.\n' + "One more. " * 30
+    assert len(find_sentences(text, "sentencex:en")) >= 30
+
+
+def test_no_character_but_white_space_is_lost() -> None:
+    text = "A first.\n\n  Second one? Yes!\nThe third\twith   blanks.\n"
+    sentences = find_sentences(text, "sentencex:en")
+    assert re.sub(r"\s", "", "".join(sentences)) == re.sub(r"\s", "", text)
+
+
+@pytest.mark.parametrize(
+    ("name", "is_wrapped"),
+    [
+        ("crlf_bom_haggard_mines.txt", True),
+        ("formfeed_ford_soldier.txt", True),
+        ("rfc2616_formfeeds_headers.txt", True),
+        ("reference_bert_sample_text.txt", False),
+    ],
+)
+def test_books_wrapped_by_hand_are_recognised(corpora: Path, name: str, is_wrapped: bool) -> None:
+    text = (corpora / "hard" / name).read_text(encoding="utf-8-sig")
+    assert is_hard_wrapped(text) == is_wrapped
+
+
+def test_a_wrapped_sentence_stays_whole() -> None:
+    line = "It was a bright cold day in April, and the clocks were\nstriking thirteen. He left."
+    sentences = find_sentences(line, "sentencex:en")
+    assert [s.strip() for s in sentences] == [
+        "It was a bright cold day in April, and the clocks were\nstriking thirteen.",
+        "He left.",
+    ]
+
+
+def test_given_sentences_are_lines_whatever_they_hold() -> None:
+    rule = sentence_rule(BuildConfig(layout="sentences"))
+    assert find_sentences("One. Two.\nThree\u2028four.", rule) == ["One. Two.", "Three\u2028four."]
