@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from clozemill import __version__
 from clozemill.pipeline.errors import ConfigError, DatasetError
 from clozemill.pipeline.files import is_temporary, write_json
 from clozemill.pipeline.manifest import MANIFEST_NAME, read_manifest
@@ -63,16 +64,17 @@ class Workspace:
 
         Args:
             identity: What tells this build from others, ready for JSON.
-            overwrite: Delete a dataset or unfinished build of ours first.
+            overwrite: Delete a dataset of ours first, or an unfinished build of another one.
 
         Raises:
             ConfigError: The folder holds an unfinished build with other settings, or other files.
         """
-        if overwrite and (self.is_finished or self.is_unfinished):
+        identity = {**identity, "package_version": __version__}
+        found = self._found()
+        asked = {**identity, "inputs": found.get("inputs")}
+        if overwrite and (self.is_finished or (self.is_unfinished and found != asked)):
             self._clear()
         elif self.is_unfinished:
-            found = json.loads(self._record.read_text())
-            asked = {**identity, "inputs": found.get("inputs")}
             _check_same(found, asked, self.out, "an unfinished build")
             self._remove_temporaries()
             self._forget_changed(found.get("inputs", {}), identity.get("inputs", {}))
@@ -81,6 +83,14 @@ class Workspace:
         for folder in (self.map_dir, self.reduce_dir, self.spool_dir):
             folder.mkdir(parents=True, exist_ok=True)
         write_json(self._record, identity)
+
+    def _found(self) -> dict[str, Any]:
+        """Return what an unfinished build is of; nothing if that cannot be read."""
+        try:
+            found = json.loads(self._record.read_text())
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
 
     def check_finished(self, identity: dict[str, Any]) -> None:
         """Raise `ConfigError` unless the finished dataset is what the identity asks for."""
