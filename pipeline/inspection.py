@@ -14,6 +14,7 @@ from clozemill.pipeline.columns import InstanceColumns, binary16_array, read_col
 from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.dataset import Dataset
 from clozemill.pipeline.documents import document_id
+from clozemill.pipeline.encode import make_encoder
 from clozemill.pipeline.errors import ClozemillError, DatasetError
 from clozemill.pipeline.read import ReadOptions, read_document_at
 from clozemill.pipeline.sentences import find_sentences
@@ -280,8 +281,8 @@ class _Origins:
         if document_id(document.text) != key:
             return [], f"{file} has another text at {offset} now (or this is a kept copy)"
         sentences = find_sentences(document.text, self.rule)
-        encoded = self.tokenizer.backend.encode_batch(sentences, add_special_tokens=False)
-        return [text for text, e in zip(sentences, encoded, strict=True) if e.ids], ""
+        num_tokens = np.diff(make_encoder(self.tokenizer).encode(sentences).starts)
+        return [text for text, count in zip(sentences, num_tokens, strict=True) if count], ""
 
 
 def _document_facts(dataset: Dataset, wanted: set[bytes]) -> dict[bytes, _DocumentFacts]:

@@ -150,13 +150,14 @@ def make_tokenizer(state: Json, *, config: Json | None = None, name: str) -> Pre
         name: What to call the tokenizer in errors.
 
     Raises:
-        TokenizerError: A role has no token, or the ids have gaps.
+        TokenizerError: A role has no token, two roles have one, or the ids have gaps.
     """
     config = config or {}
     backend = _parse(json.dumps(state), name)
     vocab: dict[str, int] = backend.get_vocab(with_added_tokens=True)
     pieces = _pieces(vocab, name)
     roles = {role: _role_id(role, vocab, config, name) for role in ROLES}
+    _check_distinct(roles, pieces, name)
     added = json.loads(backend.to_str())["added_tokens"]
     special = {t["id"] for t in added if t["special"]} | set(roles.values())
     stripped = _without_specials(backend, special)
@@ -200,6 +201,18 @@ def _pieces(vocab: dict[str, int], name: str) -> tuple[str, ...]:
         if token_id < place:
             raise TokenizerError(f"{name} gives the id {token_id} twice, also to {piece!r}.")
     return tuple(piece for _, piece in by_id)
+
+
+def _check_distinct(roles: dict[str, int], pieces: tuple[str, ...], name: str) -> None:
+    """Raise `TokenizerError` if one token has two roles in an instance; padding may share one."""
+    role_of: dict[int, str] = {}
+    for role, token_id in roles.items():
+        other = role_of.setdefault(token_id, role)
+        if role != other and "pad" not in (role, other):
+            raise TokenizerError(
+                f"{name} has {pieces[token_id]!r} as {other} and as {role} token; give it two "
+                "tokens, or no reader can tell them apart."
+            )
 
 
 def _role_id(role: str, vocab: dict[str, int], config: Json, name: str) -> int:

