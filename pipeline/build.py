@@ -48,6 +48,9 @@ def build(
 ) -> BuildReport:
     """Build the dataset that the configuration describes, or resume building it.
 
+    With several workers, a script calls it below `if __name__ == "__main__":`, since workers
+    import the script.
+
     Args:
         config: What to build from what, and where.
         on_progress: Called now and then, from this thread.
