@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import json
 import tomllib
+import typing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -149,6 +150,10 @@ class BuildConfig:
             _check_choice(item, getattr(self, item.name))
         for name in _PROBABILITIES:
             _check_range(name, getattr(self, name), 0.0, 1.0)
+        if self.validation_fraction == 1.0:
+            raise ConfigError(
+                "validation_fraction is 1.0; it must be below 1, to train on the rest."
+            )
         for name, (low, high) in _RANGES.items():
             value = getattr(self, name)
             if value is not None:
@@ -210,23 +215,43 @@ _RANGES: dict[str, tuple[int, int]] = {
 }
 
 
-_TYPES: dict[Any, tuple[tuple[type, ...], str]] = {
-    bool: ((bool,), "true or false"),
-    float: ((int, float), "a number"),
-    int: ((int,), "a whole number"),
-    int | None: ((int, type(None)), "a whole number"),
-    str: ((str,), "text"),
-    str | None: ((str, type(None)), "text"),
-    tuple[str, ...]: ((tuple,), "a list of texts"),
-    tuple[tuple[str, float], ...]: ((tuple,), "a table of numbers"),
+_TYPES: dict[Any, str] = {
+    bool: "true or false",
+    float: "a number",
+    int: "a whole number",
+    int | None: "a whole number",
+    str: "text",
+    str | None: "text",
+    tuple[str, ...]: "a list of texts",
+    tuple[tuple[str, float], ...]: "a table of numbers",
 }
+"""The types of fields, as an error names them."""
 
 
 def _check_type(item: "dataclasses.Field[Any]", value: Any) -> None:
     """Raise `ConfigError` unless the value is of the field's type; TOML and callers err."""
-    kinds, meaning = _TYPES[item.type]
-    if not isinstance(value, kinds) or (isinstance(value, bool) and item.type is not bool):
-        raise ConfigError(f"{item.name} is {value!r}; it must be {meaning}.")
+    if not _is_of_type(value, item.type):
+        raise ConfigError(f"{item.name} is {value!r}; it must be {_TYPES[item.type]}.")
+
+
+def _is_of_type(value: Any, kind: Any) -> bool:
+    """Return whether a value is of a type that a field has; `bool` is no number here.
+
+    >>> _is_of_type((("wiki", 2),), tuple[tuple[str, float], ...]), _is_of_type(True, int | None)
+    (True, False)
+    """
+    members = typing.get_args(kind)
+    if typing.get_origin(kind) is tuple:
+        if not isinstance(value, tuple):
+            return False
+        if members[-1] is Ellipsis:
+            members = members[:1] * len(value)
+        return len(value) == len(members) and all(map(_is_of_type, value, members))
+    if members:
+        return any(_is_of_type(value, member) for member in members)
+    if isinstance(value, bool):
+        return kind is bool
+    return isinstance(value, (int, float) if kind is float else kind)
 
 
 def _check_choice(item: "dataclasses.Field[Any]", value: Any) -> None:
@@ -236,7 +261,7 @@ def _check_choice(item: "dataclasses.Field[Any]", value: Any) -> None:
 
 
 def _check_range(name: str, value: float, low: float, high: float) -> None:
-    if not isinstance(value, int | float) or not low <= value <= high:
+    if not low <= value <= high:  # so that NaN is refused too
         raise ConfigError(f"{name} is {value!r}; it must be between {low} and {high}.")
 
 
@@ -266,7 +291,7 @@ def read_config_file(path: str | Path) -> dict[str, Any]:
             table = tomllib.load(stream)
     except OSError as error:
         raise ConfigError(f"cannot read the configuration {path}: {error.strerror}.") from error
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # bytes that are not UTF-8 included
         raise ConfigError(f"{path} is not TOML: {error}.") from error
     known = {item.name for item in dataclasses.fields(BuildConfig)}
     settings = {key.replace("-", "_"): value for key, value in table.items()}

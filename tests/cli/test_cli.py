@@ -107,6 +107,35 @@ def test_inspect_shows_the_text_that_was_read(data: Path) -> None:
     assert "[MASK]" in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--first", "9999"], "--first is 9999, but the 9 instances of train in "),
+        (["-n", "-1"], "-1 is not in the range x>=1"),
+        (["--variants", "-1"], "-1 is not in the range x>=0"),
+    ],
+)
+def test_instances_that_are_not_there_cannot_be_inspected(
+    flags: list[str], message: str, data: Path
+) -> None:
+    done = run("inspect", data, *flags)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert message in done.stderr
+
+
+def test_a_split_that_is_not_there_cannot_be_inspected(
+    corpus: Path, vocab: Path, tmp_path: Path
+) -> None:
+    done = run(
+        *("build", corpus, "--layout", "lines", "--tokenizer", vocab, "--out", tmp_path / "d"),
+        *("--recipe", "roberta-full", "--validation-fraction", "0", "--workers", "1", "--quiet"),
+    )
+    assert done.returncode == 0, done.stderr
+    done = run("inspect", tmp_path / "d", "--split", "validation")
+    assert done.returncode == 2
+    assert "has no split 'validation'; it has train." in done.stderr
+
+
 def test_an_instance_is_found_by_its_id(data: Path) -> None:
     first = json.loads(run("inspect", data, "-n", "1", "--json").stdout)["instances"][0]
     again = json.loads(run("inspect", data, "--instance", first["instance_id"], "--json").stdout)

@@ -565,7 +565,7 @@ TEXTS = st.lists(SENTENCES, max_size=6).map(
 
 
 @settings(
-    max_examples=25,
+    max_examples=40,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

@@ -62,3 +62,18 @@ def test_files_that_were_not_read_are_named(
     (folder / "notes.docx").write_bytes(b"x")
     said = small_build(folder, syllables, tmp_path / "data").notices
     assert any("1 files were not read" in notice and "notes.docx" in notice for notice in said)
+
+
+def test_records_left_out_and_an_id_field_that_no_record_has_are_reported(
+    texts: list[str], syllables: Path, tmp_path: Path
+) -> None:
+    corpus = write_json_lines(tmp_path / "corpus.jsonl", texts)
+    with corpus.open("a") as stream:
+        stream.write('{"text": null}\n{"body": "x"}\n{"text": ""}\nnot JSON\n')
+    report = small_build(corpus, syllables, tmp_path / "data", id_field="idd", on_bad_input="skip")
+    said = "\n".join(report.notices)
+    assert (
+        "4 of 124 records are in no document: 1 with a null text, 1 without the text field, "
+        "1 with an empty text, 1 not JSON."
+    ) in said
+    assert "no record has the field 'idd' of --id-field" in said

@@ -1,5 +1,6 @@
 """What an output folder may hold when a build meets it."""
 
+import dataclasses
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -136,7 +137,7 @@ def test_another_inventory_of_a_dataset_is_refused_in_one_line(
     write_json_lines(inputs / "b.jsonl", ["Ba."])
     done = run_command(config)
     assert done.returncode == 2
-    assert f"differs in {inputs / 'b.jsonl'}" in only_line(done.stderr)
+    assert f"differs in inputs (1 new, such as {inputs / 'b.jsonl'});" in only_line(done.stderr)
 
 
 def test_an_unfinished_build_takes_up_inputs_that_were_changed_added_or_taken_away(
@@ -355,3 +356,13 @@ def test_errors_of_the_system_are_one_line(tmp_path: Path) -> None:
         open_workspace(tmp_path / "out"),
     ):
         raise OSError(28, "No space left on device", str(tmp_path / "out" / "x"))
+
+
+def test_an_unfinished_build_of_other_inputs_altogether_is_refused(
+    few: Path, syllables: Path, tmp_path: Path
+) -> None:
+    config = small_config(few, syllables, tmp_path / "out")
+    leave_unfinished(config)
+    other = write_json_lines(tmp_path / "other.jsonl", ["Ba. Bo.", "Da. Do."])
+    with pytest.raises(ConfigError, match=r"differs in inputs \(1 new, .*; 1 no longer named, "):
+        build(dataclasses.replace(config, inputs=(str(other),)))
