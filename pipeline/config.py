@@ -135,7 +135,7 @@ class BuildConfig:
     )
     shard_size: int = _setting(65_536, "layout", "Most instances in one shard.")
 
-    split_bytes: int = _setting(
+    input_split_bytes: int = _setting(
         32 << 20, "execution", "About how much of the inputs one task reads, in bytes as stored."
     )
     workers: int | None = _setting(None, "execution", "Worker processes; by default all cores.")
@@ -208,7 +208,7 @@ _RANGES: dict[str, tuple[int, int]] = {
     "limit_documents": (1, 2**62),
     "bucket_tokens": (1_000, 100_000_000),
     "shard_size": (1, 10_000_000),
-    "split_bytes": (1_000, 2**40),
+    "input_split_bytes": (1_000, 2**40),
     "workers": (1, 4_096),
     "seed": (0, 2**64 - 1),
     "split_seed": (0, 2**64 - 1),
