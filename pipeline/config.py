@@ -150,10 +150,6 @@ class BuildConfig:
             _check_choice(item, getattr(self, item.name))
         for name in _PROBABILITIES:
             _check_range(name, getattr(self, name), 0.0, 1.0)
-        if self.validation_fraction == 1.0:
-            raise ConfigError(
-                "validation_fraction is 1.0; it must be below 1, to train on the rest."
-            )
         for name, (low, high) in _RANGES.items():
             value = getattr(self, name)
             if value is not None:

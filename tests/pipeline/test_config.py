@@ -47,10 +47,6 @@ from clozemill.pipeline.errors import ConfigError
             {"source_weight": (("wiki", float("inf")),)},
             "source_weight wiki is inf; it must be between 0.0 and 1000.0.",
         ),
-        (
-            {"validation_fraction": 1.0},
-            "validation_fraction is 1.0; it must be below 1, to train on the rest.",
-        ),
     ],
 )
 def test_a_setting_that_cannot_be_used_is_named_with_its_value(
