@@ -15,11 +15,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from fsspec.implementations.local import LocalFileSystem
 
+from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.errors import InputError
 from clozemill.pipeline.read_bytes import BLOCK_BYTES, open_arrow, open_binary, reading
 from clozemill.pipeline.read_hub import full_hub_name, is_hub_name, load_hub_dataset
 
-DEFAULT_SPLIT_BYTES = 32 << 20
 STANDARD_INPUT = "-"
 
 Format = Literal["txt", "jsonl", "parquet", "arrow", "hf"]
@@ -93,13 +93,56 @@ class Listing:
     folders (they are not followed), sockets and the like."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inputs:
+    """All that a configuration names as inputs."""
+
+    training: Listing
+    validation: Listing
+    """Empty unless validation has inputs of its own."""
+
+    @property
+    def files(self) -> tuple[InputFile, ...]:
+        """Every file."""
+        return self.training.files + self.validation.files
+
+    @property
+    def splits(self) -> tuple[InputSplit, ...]:
+        """Every split."""
+        return self.training.splits + self.validation.splits
+
+    @property
+    def ignored(self) -> tuple[str, ...]:
+        """Every file that is not read."""
+        return self.training.ignored + self.validation.ignored
+
+
+def list_config_inputs(config: BuildConfig, spool_dir: Path) -> Inputs:
+    """Return what the inputs of a configuration name; see `list_inputs`.
+
+    Raises:
+        InputError: An input names nothing that can be read.
+    """
+
+    def listing(names: Sequence[str]) -> Listing:
+        return list_inputs(
+            names,
+            input_format=config.input_format,
+            layout=config.layout,
+            spool_dir=spool_dir,
+            split_bytes=config.input_split_bytes,
+        )
+
+    return Inputs(training=listing(config.inputs), validation=listing(config.validation))
+
+
 def list_inputs(
     inputs: Sequence[str],
     *,
     input_format: str | None,
     layout: str,
     spool_dir: Path,
-    split_bytes: int = DEFAULT_SPLIT_BYTES,
+    split_bytes: int,
 ) -> Listing:
     """Return the files and splits that inputs name.
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from clozemill import __version__
-from clozemill.pipeline.errors import ConfigError, DatasetError
+from clozemill.pipeline.errors import ConfigError, DatasetError, InputError
 from clozemill.pipeline.files import is_temporary, write_json
 from clozemill.pipeline.manifest import MANIFEST_NAME, read_manifest
 
@@ -115,6 +115,19 @@ class Workspace:
             self._clear()
             shutil.rmtree(self.spool_dir, ignore_errors=True)
             self._record.unlink()
+
+    @contextlib.contextmanager
+    def discarding_hopeless(self, *, has_read_all: bool = False) -> Iterator[None]:
+        """Leave nothing behind after an input that this very command can never be built from.
+
+        What was read is kept while another try may read the rest: a network may come back.
+        """
+        try:
+            yield
+        except InputError:
+            if has_read_all or not any(self.map_dir.glob("*.json")):
+                self.discard()
+            raise
 
     def leave(self) -> None:
         """Delete folders that were made for a build and hold nothing."""

@@ -232,7 +232,7 @@ def test_records_without_a_text_are_counted_by_reason(syllables: Path, tmp_path:
     records = [{"text": "Ba be. Bi."}, {"text": None}, {"id": 3}, {"text": ""}, {"text": huge}]
     path = tmp_path / "a.jsonl"
     path.write_text("".join(json.dumps(record) + "\n" for record in records))
-    report = small_build(path, syllables, tmp_path / "out", split_bytes=10_000)
+    report = small_build(path, syllables, tmp_path / "out", input_split_bytes=10_000)
     counts = report.manifest.ledger["records"][""]
     assert {name: counts[name] for name in counts if name != "text_bytes"} == {
         "records_read": 5,
@@ -473,7 +473,7 @@ def test_only_the_first_documents_are_read_if_asked(
         write_json_lines(tmp_path / "a.jsonl", texts[30:]),
     ]
     dataset = small_dataset(
-        files, syllables, tmp_path / "out", limit_documents=40, split_bytes=2_000
+        files, syllables, tmp_path / "out", limit_documents=40, input_split_bytes=2_000
     )
     ids = {row["document_id"] for row in document_rows(dataset)}
     assert ids == {document_id(text) for text in texts[:40]}
@@ -509,7 +509,7 @@ def test_progress_is_told_from_nothing_to_all(
 ) -> None:
     events: list[Progress] = []
     build(
-        small_config(corpus, syllables, tmp_path / "out", split_bytes=5_000),
+        small_config(corpus, syllables, tmp_path / "out", input_split_bytes=5_000),
         on_progress=events.append,
     )
     for stage in ("reading", "writing"):

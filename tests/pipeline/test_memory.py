@@ -85,7 +85,7 @@ def measure(
             corpus = folder / f"{megabytes}.jsonl"
             if not corpus.exists():
                 write_corpus(corpus, int(megabytes * MEGABYTE))
-            bounds = {"workers": 2, "split_bytes": 2_000_000, "bucket_tokens": 500_000}
+            bounds = {"workers": 2, "input_split_bytes": 2_000_000, "bucket_tokens": 500_000}
             config = small_config(
                 corpus,
                 syllables,
@@ -122,7 +122,7 @@ def test_ten_variants_take_no_more_memory_than_one(
 
 def test_larger_buckets_do_take_more_memory(measure: Callable[..., tuple[int, int]]) -> None:
     """Shows that what is measured here can grow."""
-    unbounded = {"bucket_tokens": 100_000_000, "split_bytes": 1_000_000_000}
+    unbounded = {"bucket_tokens": 100_000_000, "input_split_bytes": 1_000_000_000}
     assert growth(measure, (32, {}), (32, unbounded)) > 1.5
 
 
@@ -130,6 +130,9 @@ def test_a_worker_stays_below_one_gigabyte_as_configured_by_default(
     measure: Callable[..., tuple[int, int]],
 ) -> None:
     default = BuildConfig()
-    bounds = {"bucket_tokens": default.bucket_tokens, "split_bytes": default.split_bytes}
+    bounds = {
+        "bucket_tokens": default.bucket_tokens,
+        "input_split_bytes": default.input_split_bytes,
+    }
     largest = measure(32, **bounds, mask_variants=10)[1]
     assert 100 * MEGABYTE < largest < 1_000 * MEGABYTE

@@ -149,7 +149,7 @@ def test_an_unfinished_build_takes_up_inputs_that_were_changed_added_or_taken_aw
     parts = {"a": texts[:30], "b": texts[30:60], "c": texts[60:90]}
     for name, part in parts.items():
         write_json_lines(inputs / f"{name}.jsonl", part)
-    config = small_config(inputs, syllables, tmp_path / "out", split_bytes=5_000)
+    config = small_config(inputs, syllables, tmp_path / "out", input_split_bytes=5_000)
     leave_unfinished(config)
     (inputs / "a.jsonl").unlink()
     write_json_lines(inputs / "b.jsonl", texts[31:40])
