@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.documents import copy_id
-from clozemill.pipeline.instances import Corpus
+from clozemill.pipeline.instances import Corpus, starts_of
 from clozemill.pipeline.jit import kernel
 from clozemill.pipeline.plan import (
     Bucket,
@@ -69,8 +69,8 @@ class BucketDocuments:
         sentence_lengths = _gather("sentence_lengths", self.table, kept, paths)
         return Corpus(
             tokens=tokens,
-            sentence_starts=_starts(sentence_lengths),
-            document_starts=_starts(self.numbers("num_sentences")[kept]),
+            sentence_starts=starts_of(sentence_lengths),
+            document_starts=starts_of(self.numbers("num_sentences")[kept]),
             document_ids=self.ids[kept],
             num_passes=self.num_passes[kept],
         )
@@ -144,7 +144,7 @@ def _gather(
     parts = table["part"].to_numpy()[rows]
     lengths = table[_LISTS[name]].to_numpy()[rows]
     sources = table[f"{name}_start"].to_numpy()[rows]
-    starts = _starts(lengths)
+    starts = starts_of(lengths)
     out: NDArray[Any] | None = None
     for number in np.unique(parts):
         values = open_part(paths[number])[name].values.to_numpy()
@@ -208,9 +208,3 @@ def _settle(
     fates[num_sentences == 0] = NO_TOKENS
     passes[fates != KEPT] = 0
     return fates, passes
-
-
-def _starts(lengths: NDArray[np.integer]) -> NDArray[np.int64]:
-    starts = np.zeros(len(lengths) + 1, np.int64)
-    np.cumsum(lengths, out=starts[1:])
-    return starts

@@ -23,6 +23,7 @@ from clozemill.pipeline.documents import Document, document_id
 from clozemill.pipeline.encode import Encoded, Encoder, make_encoder
 from clozemill.pipeline.files import atomic_file, write_json
 from clozemill.pipeline.inputs import InputSplit
+from clozemill.pipeline.instances import starts_of
 from clozemill.pipeline.read import ReadOptions, ReadTally, read_documents
 from clozemill.pipeline.sentences import find_sentences
 from clozemill.pipeline.tokenizer import load_known_tokenizer
@@ -195,7 +196,7 @@ def _kept_sentences(
     """Return the lengths of sentences that have tokens, and where documents end among them."""
     lengths = np.diff(encoded.starts)
     is_kept = lengths > 0
-    num_kept_before = np.concatenate([[0], np.cumsum(is_kept)])
+    num_kept_before = starts_of(is_kept)
     return lengths[is_kept].astype(np.uint32), num_kept_before[ends]
 
 

@@ -15,8 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from clozemill.pipeline.config import BuildConfig
+from clozemill.pipeline.config import SPLITS, BuildConfig
 from clozemill.pipeline.errors import InputError
+from clozemill.pipeline.instances import starts_of
 from clozemill.pipeline.splits import MAX_HASH, num_passes, split_hashes, split_rule
 
 NUM_CELLS = 1 << 16
@@ -96,7 +97,7 @@ def make_plan(map_dir: Path, parts: Sequence[str], config: BuildConfig) -> Plan:
     _check_enough(int(documents[0].sum()), int(documents[1].sum()), config, needed)
     buckets = [
         bucket
-        for side, split in enumerate(("train", "validation"))
+        for side, split in enumerate(SPLITS)
         for bucket in _join_cells(split, tokens[side], documents[side], config, needed)
     ]
     return Plan(
@@ -281,8 +282,8 @@ def _join_cells(
     """Return buckets of neighbouring cells; together they cover every cell."""
     if documents.sum() == 0 and split == "validation":
         return []
-    token_sums = np.concatenate([[0], np.cumsum(tokens)])
-    document_sums = np.concatenate([[0], np.cumsum(documents)])
+    token_sums = starts_of(tokens)
+    document_sums = starts_of(documents)
     borders = [0]
     while True:
         wanted = token_sums[borders[-1]] + config.bucket_tokens
