@@ -18,10 +18,15 @@ from numpy.typing import NDArray
 from clozemill.pipeline.config import SPLITS, BuildConfig
 from clozemill.pipeline.errors import InputError
 from clozemill.pipeline.instances import starts_of
+from clozemill.pipeline.parts import (
+    NUM_CELLS,
+    big_endian,
+    cells_of,
+    list_lengths,
+    open_part,
+    part_ids,
+)
 from clozemill.pipeline.splits import MAX_HASH, num_passes, split_hashes, split_rule
-
-NUM_CELLS = 1 << 16
-"""A format constant: buckets are made of whole cells."""
 
 _DOCUMENTS_AT_ONCE = 500_000
 
@@ -109,31 +114,6 @@ def make_plan(map_dir: Path, parts: Sequence[str], config: BuildConfig) -> Plan:
     )
 
 
-def open_part(path: Path) -> pa.RecordBatch:
-    """Return a part's documents, memory-mapped: columns are read when they are used."""
-    return pa.ipc.open_file(pa.memory_map(str(path))).get_batch(0)
-
-
-def part_ids(part: pa.RecordBatch) -> NDArray[np.uint64]:
-    """Return the document ids of a part, (D, 2) as two little-endian words, without a copy."""
-    column = part["document_id"]
-    words = np.frombuffer(column.buffers()[1], np.uint64)
-    return words[2 * column.offset : 2 * (column.offset + len(column))].reshape(-1, 2)
-
-
-def cells_of(ids: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """Return the cell of each document (D,): the first two bytes of its id, big-endian."""
-    first = ids[:, 0] & np.uint64(0xFFFF)
-    return ((first & np.uint64(0xFF)) << np.uint64(8) | first >> np.uint64(8)).astype(np.int64)
-
-
-def cell_rows(part: pa.RecordBatch, first_cell: int, stop_cell: int) -> slice:
-    """Return the rows of a part whose documents lie in the cells."""
-    cells = cells_of(part_ids(part))
-    first, stop = np.searchsorted(cells, [first_cell, stop_cell])
-    return slice(int(first), int(stop))
-
-
 def _distinct(column: pa.Array) -> list[str]:
     names: list[str] = pc.unique(column).to_pylist()
     return names
@@ -204,17 +184,6 @@ def _census(piece: _Piece, sources: Sequence[str], config: BuildConfig) -> _Cens
         longest_sentence=piece.longest_sentence[order][firsts[is_kept]],
         from_validation_input=given[is_kept],
     )
-
-
-def big_endian(ids: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return ids as words that sort as their bytes do."""
-    return ids.byteswap()
-
-
-def list_lengths(column: pa.LargeListArray) -> NDArray[np.int64]:
-    """Return the length of each list of a column without nulls, (D,)."""
-    lengths: NDArray[np.int64] = np.diff(column.offsets.to_numpy())
-    return lengths
 
 
 def _validation_threshold(
