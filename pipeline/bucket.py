@@ -21,7 +21,7 @@ from clozemill.pipeline.parts import (
     without_lists,
 )
 from clozemill.pipeline.plan import Bucket
-from clozemill.pipeline.splits import SplitRule, num_passes
+from clozemill.pipeline.splits import SplitRule, num_passes, source_weights
 
 FATES = ("kept", "no_tokens", "too_few_sentences", "unsampled")
 """What becomes of a distinct document; its further copies are `duplicate`."""
@@ -155,7 +155,9 @@ def _settle(
 ) -> tuple[NDArray[np.int8], NDArray[np.int64]]:
     """Return each document's fate and its number of passes, (D,) both."""
     num_sentences = documents["num_sentences"].to_numpy()
-    passes = num_passes(ids, documents["source"].to_pylist(), config)
+    sources = documents["source"].combine_chunks().dictionary_encode()
+    weights = source_weights(sources.dictionary.to_pylist(), config)[sources.indices.to_numpy()]
+    passes = num_passes(ids, weights, config)
     fates = np.where(passes == 0, UNSAMPLED, KEPT).astype(np.int8)
     fates[num_sentences < config.min_document_sentences] = TOO_FEW_SENTENCES
     fates[num_sentences == 0] = NO_TOKENS
