@@ -1,136 +1,150 @@
-"""The documents of a bucket: all of them once, in order, with the tokens of their sentences."""
+"""The documents of a bucket: which of equal ones stands for all, and what becomes of each."""
 
+import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.pipeline.small_parts import write_parts
+from scipy import stats
+from tests.pipeline.small_parts import Tokenized, id_of, random_documents, write_parts
 
 from clozemill.pipeline.bucket import FATES, BucketDocuments, load_bucket
 from clozemill.pipeline.config import BuildConfig
-from clozemill.pipeline.documents import copy_id, document_id
+from clozemill.pipeline.documents import copy_id
 from clozemill.pipeline.plan import make_plan
-from clozemill.pipeline.sentences import find_sentences
-from clozemill.pipeline.splits import num_passes, split_rule
-from clozemill.pipeline.tokenizer import load_tokenizer
+from clozemill.pipeline.splits import split_rule
+
+CORPUS = random_documents(300)
+ONE_IN_A_MILLION = 1e-6
 
 
-def load_all(
-    place: tuple[Path, tuple[str, ...]], config: BuildConfig
-) -> tuple[list[BucketDocuments], list[Path]]:
-    map_dir, parts = place
-    plan = make_plan(map_dir, parts, config)
-    paths = [map_dir / part for part in parts]
+def load(
+    folder: Path,
+    *parts: Sequence[Tokenized],
+    held_out: Sequence[Tokenized] = (),
+    **settings: Any,
+) -> tuple[list[Path], list[BucketDocuments]]:
+    """Return the parts and what every bucket holds."""
+    settings = {"bucket_tokens": 1_000, "validation_fraction": 0.1, **settings}
+    if held_out:
+        settings["validation"] = ("v.txt",)
+    config = BuildConfig(**settings)
+    names = write_parts(folder, *parts, validation=held_out)
+    plan = make_plan(folder, names, config)
+    paths = [folder / name for name in names]
     rule = split_rule(config, plan.validation_threshold)
-    return [load_bucket(bucket, paths, rule, config) for bucket in plan.buckets], paths
+    return paths, [load_bucket(bucket, paths, rule, config) for bucket in plan.buckets]
 
 
 def ids_of(documents: BucketDocuments) -> list[bytes]:
     return [row.tobytes() for row in documents.ids]
 
 
-def config_with(**settings: Any) -> BuildConfig:
-    return BuildConfig(**{"bucket_tokens": 2_000, "validation_fraction": 0.1, **settings})
+def test_buckets_hold_every_document_once_in_id_order(tmp_path: Path):
+    _, buckets = load(tmp_path, CORPUS[:100], CORPUS[100:])
+    found = [ids_of(bucket) for bucket in buckets]
+    assert all(ids == sorted(ids) for ids in found)
+    assert sorted(sum(found, [])) == sorted(document.id for document in CORPUS)
+    assert len(buckets) > 5
 
 
-@pytest.mark.parametrize("cut", [0, 50])
-def test_a_bucket_holds_the_tokens_of_its_documents_in_id_order(
-    cut: int, syllables: Path, texts: list[str], tmp_path: Path
-) -> None:
-    groups = [texts[:cut], texts[cut:]] if cut else [texts]
-    buckets, paths = load_all(write_parts(tmp_path, syllables, groups), config_with())
-    assert len(buckets) > 8
-    tokenizer = load_tokenizer(syllables)
-    text_of = {document_id(text): text for text in texts}
-    seen: list[bytes] = []
-    for documents in buckets:
-        ids = ids_of(documents)
-        assert ids == sorted(ids)
-        seen += ids
-        corpus = documents.corpus(paths)
-        for i, document in enumerate(ids):
-            sentences = find_sentences(text_of[document], "sentencex:en")
-            encoded = [tokenizer.backend.encode(s).ids for s in sentences]
-            starts = corpus.sentence_starts[
-                corpus.document_starts[i] : corpus.document_starts[i + 1] + 1
-            ]
-            found = [corpus.tokens[a:b].tolist() for a, b in zip(starts, starts[1:], strict=False)]
-            assert found == encoded
-    assert sorted(seen) == sorted(text_of)
+def test_corpus_is_the_kept_documents_end_to_end(tmp_path: Path):
+    paths, buckets = load(tmp_path, CORPUS[:100], CORPUS[100:], min_document_sentences=2)
+    by_id = {document.id: document for document in CORPUS}
+    for bucket in buckets:
+        corpus = bucket.corpus(paths)
+        kept = [by_id[row.tobytes()] for row in corpus.document_ids]
+        assert kept
+        assert all(len(document.sentences) >= 2 for document in kept)
+        sentences = [sentence for document in kept for sentence in document.sentences]
+        assert corpus.tokens.tolist() == [token for s in sentences for token in s]
+        assert np.diff(corpus.sentence_starts).tolist() == list(map(len, sentences))
+        assert np.diff(corpus.document_starts).tolist() == [len(d.sentences) for d in kept]
 
 
-def test_the_smallest_source_stands_for_equal_documents(
-    syllables: Path, texts: list[str], tmp_path: Path
-) -> None:
-    place = write_parts(
+def test_of_equal_documents_the_smallest_source_and_id_stands_for_all(tmp_path: Path):
+    names: list[tuple[str, str | None]] = [("b", "1"), ("a", "9"), ("a", "10"), ("a", None)]
+    copies = [
+        Tokenized(id=id_of(5), source=source, external_id=external_id, offset=number)
+        for number, (source, external_id) in enumerate(names)
+    ]
+    other = Tokenized(id=id_of(6))
+    for order in ((0, 1, 2, 3), (3, 1, 0, 2), (2, 3, 1, 0)):
+        chosen = [copies[i] for i in order]
+        folder = tmp_path / "".join(map(str, order))
+        folder.mkdir()
+        _, (bucket,) = load(folder, chosen[:2], [*chosen[2:], other], validation_fraction=0.0)
+        assert bucket.table["source"].to_pylist() == ["a", ""]
+        assert bucket.table["external_id"].to_pylist() == ["10", None]
+        assert bucket.num_duplicates.tolist() == [3, 0]
+        assert len(bucket.origins) == 5
+
+
+def test_kept_copies_have_ids_of_their_own_in_the_order_of_their_names(tmp_path: Path):
+    copies = [Tokenized(id=id_of(5), source=source) for source in "cab"]
+    _, (bucket,) = load(
+        tmp_path, copies, duplicates="keep", validation_fraction=0.0, recipe="roberta-doc"
+    )
+    expected = {copy_id(id_of(5), number): source for number, source in enumerate("abc")}
+    found = dict(zip(ids_of(bucket), bucket.table["source"].to_pylist(), strict=True))
+    assert found == expected
+    assert ids_of(bucket) == sorted(expected)
+    assert bucket.num_duplicates.tolist() == [0, 0, 0]
+
+
+def test_every_document_has_a_fate(tmp_path: Path):
+    documents = [
+        *CORPUS[:40],
+        Tokenized(id=id_of(1), sentences=()),
+        Tokenized(id=id_of(2), source="never", sentences=((5,), (6,))),
+        Tokenized(id=id_of(3), source="never", sentences=()),
+    ]
+    _, buckets = load(
         tmp_path,
-        syllables,
-        [texts, texts[:20]],
-        sources=[["m"] * len(texts), ["a", "z"] * 10],
+        documents,
+        min_document_sentences=2,
+        source_weight=(("never", 0.0),),
+        dupe_factor=3,
     )
-    buckets, _ = load_all(place, config_with())
-    found = {
-        document: (source, int(copies))
-        for documents in buckets
-        for document, source, copies in zip(
-            ids_of(documents),
-            documents.table["source"].to_pylist(),
-            documents.num_duplicates,
-            strict=True,
-        )
+    fate = {
+        key: (FATES[code], int(passes))
+        for bucket in buckets
+        for key, code, passes in zip(ids_of(bucket), bucket.fates, bucket.num_passes, strict=True)
     }
-    for number, text in enumerate(texts):
-        is_twice = number < 20
-        expected = "a" if is_twice and number % 2 == 0 else "m"
-        assert found[document_id(text)] == (expected, int(is_twice))
+    assert fate.pop(id_of(1)) == ("no_tokens", 0)
+    assert fate.pop(id_of(2)) == ("unsampled", 0)
+    assert fate.pop(id_of(3)) == ("no_tokens", 0)
+    for document in CORPUS[:40]:
+        is_short = len(document.sentences) < 2
+        assert fate.pop(document.id) == (("too_few_sentences", 0) if is_short else ("kept", 3))
+    assert not fate
 
 
-def test_kept_copies_are_documents_of_their_own(
-    syllables: Path, texts: list[str], tmp_path: Path
-) -> None:
-    place = write_parts(tmp_path, syllables, [texts, texts[:20], texts[:10]])
-    buckets, paths = load_all(place, config_with(duplicates="keep"))
-    expected = {document_id(text) for text in texts}
-    expected |= {copy_id(document_id(text), 1) for text in texts[:20]}
-    expected |= {copy_id(document_id(text), 2) for text in texts[:10]}
-    assert {i for documents in buckets for i in ids_of(documents)} == expected
-    for documents in buckets:
-        assert ids_of(documents) == sorted(ids_of(documents))
-        lengths = np.diff(documents.corpus(paths).document_starts)
-        assert lengths.tolist() == documents.numbers("num_sentences").tolist()
-
-
-def test_each_fate_is_given_for_its_reason(
-    syllables: Path, texts: list[str], tmp_path: Path
-) -> None:
-    """The first reason that holds is the fate: tokens, then sentences, then the draw."""
-    odd = ["\u200b", "Ba be."]
-    sources = [["yes"] * len(texts), ["no", "no"], ["no"]]
-    place = write_parts(tmp_path, syllables, [texts, odd, ["Ba. Be. Bi."]], sources=sources)
-    config = config_with(source_weight=(("no", 0.0),), min_document_sentences=2)
-    buckets, _ = load_all(place, config)
-    fates = {
-        document: FATES[fate]
-        for documents in buckets
-        for document, fate in zip(ids_of(documents), documents.fates, strict=True)
-    }
-    assert fates[document_id("\u200b")] == "no_tokens"
-    assert fates[document_id("Ba be.")] == "too_few_sentences"
-    assert fates[document_id("Ba. Be. Bi.")] == "unsampled"
-    assert set(fates.values()) == set(FATES)
-
-
-def test_passes_follow_from_id_seed_and_weight() -> None:
-    ids = np.arange(20_000, dtype=np.uint64).reshape(-1, 2)
-    sources = ["a", "b"] * 5_000
-    config = BuildConfig(dupe_factor=3, source_weight=(("a", 0.5),))
-    passes = num_passes(ids, sources, config)
-    assert set(passes[0::2]) == {1, 2}
-    assert abs(passes[0::2].mean() - 1.5) < 0.05
-    assert set(passes[1::2]) == {3}
-    assert np.array_equal(passes, num_passes(ids, sources, config))
-    other = num_passes(
-        ids, sources, BuildConfig(dupe_factor=3, seed=1, source_weight=(("a", 0.5),))
+@pytest.mark.parametrize(("weight", "factor"), [(0.3, 1), (1.5, 1), (0.75, 2), (2.0, 2)])
+def test_a_fraction_of_a_pass_is_a_chance(tmp_path: Path, weight: float, factor: int):
+    many = random_documents(3_000, seed=1, most_sentences=1)
+    documents = [dataclasses.replace(document, source="s") for document in many]
+    _, buckets = load(
+        tmp_path,
+        documents,
+        source_weight=(("s", weight),),
+        dupe_factor=factor,
+        recipe="roberta-doc",
     )
-    assert not np.array_equal(passes, other)
+    passes = np.concatenate([bucket.num_passes for bucket in buckets])
+    whole = int(factor * weight)
+    share = factor * weight - whole
+    assert len(passes) == len(many)
+    assert set(passes.tolist()) <= {whole, whole + 1}
+    low, high = stats.binom.ppf([ONE_IN_A_MILLION, 1 - ONE_IN_A_MILLION], len(many), share)
+    assert low <= (passes == whole + 1).sum() <= high
+
+
+def test_copies_of_a_text_named_for_validation_are_all_held_out(tmp_path: Path):
+    _, buckets = load(tmp_path, CORPUS[:100], held_out=CORPUS[90:120], bucket_tokens=100_000)
+    train, validation = (set(ids_of(bucket)) for bucket in buckets)
+    assert train == {document.id for document in CORPUS[:90]}
+    assert validation == {document.id for document in CORPUS[90:120]}
+    assert buckets[1].num_duplicates.sum() == 10

@@ -1,128 +1,198 @@
-"""The step between the stages: the split, the buckets, and what is too few."""
+"""The plan: which documents are worked on together, and which are held out."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from scipy import stats
-from tests.pipeline.small_corpora import make_texts
-from tests.pipeline.small_parts import write_parts
+from tests.pipeline.small_parts import Tokenized, id_of, random_documents, write_parts
 
+from clozemill.pipeline import plan as planning
 from clozemill.pipeline.config import BuildConfig
-from clozemill.pipeline.documents import document_id
 from clozemill.pipeline.errors import InputError
-from clozemill.pipeline.plan import (
-    NUM_CELLS,
-    cell_rows,
-    cells_of,
-    make_plan,
-    open_part,
-    part_ids,
-)
-from clozemill.pipeline.splits import MAX_HASH, split_hashes
+from clozemill.pipeline.parts import NUM_CELLS
+from clozemill.pipeline.plan import Bucket, Plan, make_plan
+from clozemill.pipeline.splits import split_hashes
+
+CORPUS = random_documents(600)
 
 
-def config_with(**settings: Any) -> BuildConfig:
-    return BuildConfig(**{"bucket_tokens": 2_000, "validation_fraction": 0.1, **settings})
+def plan_of(
+    folder: Path,
+    *parts: Sequence[Tokenized],
+    held_out: Sequence[Tokenized] = (),
+    **settings: Any,
+) -> Plan:
+    settings = {"bucket_tokens": 1_000, "validation_fraction": 0.1, **settings}
+    if held_out:
+        settings["validation"] = ("v.txt",)
+    return make_plan(
+        folder, write_parts(folder, *parts, validation=held_out), BuildConfig(**settings)
+    )
 
 
-def words_of(ids: list[bytes]) -> Any:
-    return np.frombuffer(b"".join(ids), np.uint64).reshape(-1, 2)
+def num_tokens(documents: Sequence[Tokenized]) -> int:
+    return sum(len(s) for document in documents for s in document.sentences)
 
 
-def test_a_cell_is_the_first_two_bytes_of_an_id() -> None:
-    ids = [bytes([1, 2] + [9] * 14), bytes(16), b"\xff" * 16]
-    assert cells_of(words_of(ids)).tolist() == [0x0102, 0, 0xFFFF]
-
-
-def test_a_part_holds_its_documents_in_id_order_and_cells_are_slices(
-    syllables: Path, texts: list[str], tmp_path: Path
-) -> None:
-    map_dir, (name,) = write_parts(tmp_path, syllables, [texts])
-    part = open_part(map_dir / name)
-    ids = part["document_id"].to_pylist()
-    assert ids == sorted(document_id(text) for text in texts)
-    assert part_ids(part).tobytes() == b"".join(ids)
-    middle = cell_rows(part, 1_000, 30_000)
-    inside = [i for i in ids if 1_000 <= int.from_bytes(i[:2], "big") < 30_000]
-    assert inside
-    assert ids[middle] == inside
+def of_split(plan: Plan, split: str) -> list[Bucket]:
+    return [bucket for bucket in plan.buckets if bucket.split == split]
 
 
 @pytest.mark.parametrize("recipe", ["bert", "roberta-full"])
-def test_buckets_are_runs_of_cells_that_cover_each_split_evenly(
-    recipe: str, syllables: Path, texts: list[str], tmp_path: Path
-) -> None:
-    config = config_with(recipe=recipe, bucket_tokens=1_000)
-    plan = make_plan(*write_parts(tmp_path, syllables, [texts]), config)
+def test_buckets_cover_every_cell_once_and_hold_about_what_was_asked(tmp_path: Path, recipe: str):
+    plan = plan_of(tmp_path, CORPUS[:250], CORPUS[250:], recipe=recipe)
+    assert sum(bucket.num_documents for bucket in plan.buckets) == len(CORPUS)
+    assert sum(bucket.num_tokens for bucket in plan.buckets) == num_tokens(CORPUS)
+    most = max(num_tokens([document]) for document in CORPUS)
     for split in ("train", "validation"):
-        buckets = [bucket for bucket in plan.buckets if bucket.split == split]
+        buckets = of_split(plan, split)
         assert [bucket.number for bucket in buckets] == list(range(len(buckets)))
-        borders = [bucket.first_cell for bucket in buckets] + [NUM_CELLS]
-        assert borders[0] == 0
-        assert [bucket.stop_cell for bucket in buckets] == borders[1:]
-        assert all(bucket.num_documents >= 2 for bucket in buckets)
-        assert all(bucket.num_tokens >= 500 for bucket in buckets)
-    assert len(plan.buckets) > 8
-    assert sum(bucket.num_documents for bucket in plan.buckets) == len(texts)
+        assert [bucket.first_cell for bucket in buckets[1:]] == [b.stop_cell for b in buckets[:-1]]
+        assert (buckets[0].first_cell, buckets[-1].stop_cell) == (0, NUM_CELLS)
+        # A bucket ends with the cell that fills it, and cells of this corpus are small.
+        assert all(1_000 <= bucket.num_tokens < 1_000 + 2 * most for bucket in buckets[:-1])
+        assert 500 <= buckets[-1].num_tokens < 1_500 + 2 * most
+    assert len(of_split(plan, "train")) > 8
+    assert [bucket.split for bucket in plan.buckets] == sorted(b.split for b in plan.buckets)
 
 
-def test_the_plan_is_one_for_any_cut_of_the_documents_and_any_duplicates(
-    syllables: Path, texts: list[str], tmp_path: Path
-) -> None:
-    config = config_with()
-    whole = make_plan(*write_parts(tmp_path / "a", syllables, [texts]), config)
-    groups = [texts[80:], texts[:30], texts[30:80], texts[50:60]]
-    assert make_plan(*write_parts(tmp_path / "b", syllables, groups), config) == whole
+def test_a_plan_does_not_depend_on_how_documents_lie_in_parts(tmp_path: Path):
+    folders = [tmp_path / name for name in "ab"]
+    for folder in folders:
+        folder.mkdir()
+    shuffled = [CORPUS[i] for i in np.random.default_rng(1).permutation(len(CORPUS))]
+    plans = [
+        plan_of(folders[0], CORPUS, dupe_factor=3),
+        plan_of(folders[1], shuffled[:9], shuffled[9:400], shuffled[400:], dupe_factor=3),
+    ]
+    assert plans[0] == plans[1]
 
 
-def test_validation_is_what_hashes_below_the_threshold(syllables: Path, tmp_path: Path) -> None:
-    texts = make_texts(600, seed=2, most_sentences=2)
-    map_dir, parts = write_parts(tmp_path, syllables, [texts])
-    for fraction in (0.1, 0.5):
-        plan = make_plan(map_dir, parts, config_with(validation_fraction=fraction))
-        assert plan.validation_threshold == round(fraction * MAX_HASH)
-        assert plan.notices == ()
-        hashes = split_hashes(words_of([document_id(t) for t in texts]), np.uint64(0))
-        count = int((hashes < np.uint64(plan.validation_threshold)).sum())
-        held_out = [b.num_documents for b in plan.buckets if b.split == "validation"]
-        assert sum(held_out) == count
-        low, high = stats.binom.ppf([1e-6, 1 - 1e-6], len(texts), fraction)
-        assert low <= count <= high
+def test_documents_are_counted_in_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    whole = plan_of(tmp_path, CORPUS[:100], CORPUS[100:])
+    monkeypatch.setattr(planning, "_DOCUMENTS_AT_ONCE", 50)
+    assert plan_of(tmp_path, CORPUS[:100], CORPUS[100:]) == whole
 
 
-def test_sources_are_sorted_and_each_once(syllables: Path, tmp_path: Path) -> None:
-    texts = make_texts(6)
-    names = [["b", "a", "b"], ["\u00e9", "", "a"]]
-    place = write_parts(tmp_path, syllables, [texts[:3], texts[3:]], sources=names)
-    assert make_plan(*place, config_with()).sources == ("", "a", "b", "\u00e9")
+def test_a_remainder_under_half_a_bucket_joins_the_last(tmp_path: Path):
+    def documents(*sizes: int) -> list[Tokenized]:
+        return [Tokenized(id=id_of(i), sentences=((7,) * size,)) for i, size in enumerate(sizes)]
+
+    for rest, expected in ((499, [1_000, 1_499]), (500, [1_000, 1_000, 500])):
+        folder = tmp_path / str(rest)
+        folder.mkdir()
+        sizes = (600, 400, 600, 400, rest)
+        plan = plan_of(folder, documents(*sizes), recipe="roberta-full", validation_fraction=0.0)
+        assert [bucket.num_tokens for bucket in plan.buckets] == expected
 
 
-def test_a_text_among_the_validation_inputs_is_planned_there(
-    syllables: Path, texts: list[str], tmp_path: Path
-) -> None:
-    place = write_parts(tmp_path, syllables, [texts[:80], texts[60:]], is_validation=[False, True])
-    plan = make_plan(*place, config_with(validation=("held.jsonl",)))
-    counts = {"train": 0, "validation": 0}
-    for bucket in plan.buckets:
-        counts[bucket.split] += bucket.num_documents
-    assert counts == {"train": 60, "validation": 60}
+def test_every_bucket_has_the_documents_that_a_pair_takes(tmp_path: Path):
+    long = [Tokenized(id=id_of(i), sentences=((7,) * 5_000,)) for i in range(7)]
+    plan = plan_of(tmp_path, long, validation_fraction=0.0)
+    assert [bucket.num_documents for bucket in plan.buckets] == [2, 2, 3]
+    packed = plan_of(tmp_path, long, validation_fraction=0.0, recipe="roberta-doc")
+    assert [bucket.num_documents for bucket in packed.buckets] == [1] * 7
 
 
-@pytest.mark.parametrize(
-    ("texts", "settings", "said"),
-    [
-        (["\u200b"], {}, "no documents: every record was empty"),
-        (["Ba."], {}, "the train split has 1 document, and a random B must come from another"),
-        (["Ba.", "Ba."], {"duplicates": "keep"}, "the train split has 1 document,"),
-        (["Ba.", "Be."], {"source_weight": (("", 0.0),)}, "no documents"),
-        (["Ba.", "Be."], {"min_document_sentences": 2}, "left out by min_document_sentences 2"),
-    ],
-)
-def test_too_few_documents_are_refused(
-    texts: list[str], settings: dict[str, Any], said: str, syllables: Path, tmp_path: Path
-) -> None:
-    place = write_parts(tmp_path, syllables, [texts])
-    with pytest.raises(InputError, match=said):
-        make_plan(*place, config_with(**settings))
+@pytest.mark.parametrize("factor", [1, 4])
+def test_tokens_are_counted_as_often_as_they_are_drawn(tmp_path: Path, factor: int):
+    weights = (("twice", 2.0),)
+    documents = [
+        Tokenized(id=d.id, sentences=d.sentences, source="twice" if i % 2 else "once")
+        for i, d in enumerate(CORPUS)
+    ]
+    plan = plan_of(tmp_path, documents, dupe_factor=factor, source_weight=weights)
+    once, twice = num_tokens(documents[::2]), num_tokens(documents[1::2])
+    assert sum(bucket.num_tokens for bucket in plan.buckets) == factor * (once + 2 * twice)
+    assert plan.sources == ("once", "twice")
+
+
+@pytest.mark.parametrize(("duplicates", "times"), [("drop", 1), ("keep", 4)])
+def test_kept_copies_count_and_dropped_ones_do_not(tmp_path: Path, duplicates: str, times: int):
+    plan = plan_of(tmp_path, CORPUS * 2, CORPUS, CORPUS, duplicates=duplicates)
+    assert sum(bucket.num_tokens for bucket in plan.buckets) == times * num_tokens(CORPUS)
+    assert sum(bucket.num_documents for bucket in plan.buckets) == len(CORPUS)
+
+
+def test_copies_of_a_document_that_is_not_drawn_itself_still_count(tmp_path: Path):
+    settings: dict[str, Any] = {"source_weight": (("", 0.5),), "duplicates": "keep"}
+    plan = plan_of(tmp_path, CORPUS * 3, **settings)
+    num_kept = sum(bucket.num_documents for bucket in plan.buckets)
+    assert 200 < num_kept < 400
+    assert sum(bucket.num_tokens for bucket in plan.buckets) >= 2 * num_tokens(CORPUS)
+
+
+def test_documents_without_enough_sentences_count_nowhere(tmp_path: Path):
+    plan = plan_of(tmp_path, CORPUS, min_document_sentences=3)
+    kept = [document for document in CORPUS if len(document.sentences) >= 3]
+    assert 100 < len(kept) < len(CORPUS)
+    assert sum(bucket.num_documents for bucket in plan.buckets) == len(kept)
+    assert sum(bucket.num_tokens for bucket in plan.buckets) == num_tokens(kept)
+    with pytest.raises(InputError, match="left out by min_document_sentences 9"):
+        plan_of(tmp_path, CORPUS, min_document_sentences=9)
+
+
+def hashes(documents: Sequence[Tokenized]) -> list[int]:
+    ids = np.array([np.frombuffer(document.id, np.uint64) for document in documents])
+    return sorted(split_hashes(ids, np.uint64(0)).tolist())
+
+
+@pytest.mark.parametrize(("recipe", "needed"), [("bert", 2), ("roberta-full", 1)])
+def test_a_small_validation_split_is_topped_up_in_hash_order(
+    tmp_path: Path, recipe: str, needed: int
+):
+    few = CORPUS[:20]
+    plan = plan_of(tmp_path, few, recipe=recipe, validation_fraction=1e-9)
+    assert plan.validation_threshold == hashes(few)[needed - 1] + 1
+    assert sum(bucket.num_documents for bucket in of_split(plan, "validation")) == needed
+    (notice,) = plan.notices
+    assert f"leaves validation fewer than the {needed}" in notice
+
+
+@pytest.mark.parametrize("fraction", [0.999_999_9, 1.0])
+def test_training_keeps_the_documents_that_it_needs(tmp_path: Path, fraction: float):
+    few = CORPUS[:20]
+    plan = plan_of(tmp_path, few, validation_fraction=fraction)
+    assert plan.validation_threshold == hashes(few)[-2]
+    assert sum(bucket.num_documents for bucket in of_split(plan, "train")) == 2
+    assert "leaves train fewer than the 2 that the recipe needs; validation has 18" in " ".join(
+        plan.notices
+    )
+
+
+@pytest.mark.parametrize(("count", "recipe"), [(3, "bert"), (1, "roberta-doc")])
+def test_too_few_documents_for_two_splits_are_all_for_training(
+    tmp_path: Path, count: int, recipe: str
+):
+    plan = plan_of(tmp_path, CORPUS[:count], recipe=recipe, validation_fraction=0.9)
+    assert [bucket.split for bucket in plan.buckets] == ["train"]
+    assert plan.buckets[0].num_documents == count
+    assert "too few for a validation split" in plan.notices[0]
+
+
+def test_no_share_asked_for_makes_no_validation(tmp_path: Path):
+    plan = plan_of(tmp_path, CORPUS, validation_fraction=0.0)
+    assert not of_split(plan, "validation")
+    assert plan.notices == ()
+
+
+def test_a_text_named_for_validation_is_held_out_of_training(tmp_path: Path):
+    plan = plan_of(tmp_path, CORPUS[:100], held_out=CORPUS[90:120])
+    counts = {s: sum(b.num_documents for b in of_split(plan, s)) for s in ("train", "validation")}
+    assert counts == {"train": 90, "validation": 30}
+    with pytest.raises(InputError, match="the validation split has 1 document, and a random B"):
+        plan_of(tmp_path, CORPUS[:100], held_out=CORPUS[:1])
+
+
+def test_sources_are_sorted_and_the_longest_span_is_known(tmp_path: Path):
+    documents = [
+        Tokenized(id=id_of(i), source=source, sentences=((7,) * length,) * count)
+        for i, (source, length, count) in enumerate([("z", 9, 1), ("a", 300, 2), ("m", 1, 500)])
+    ]
+    settings: dict[str, Any] = {"validation_fraction": 0.0, "max_seq_length": 48}
+    plan = plan_of(tmp_path, documents[:1], documents[1:], **settings)
+    assert plan.sources == ("a", "m", "z")
+    assert plan.most_span_value == 500
+    assert plan_of(tmp_path, documents[:2], **settings).most_span_value == 348
