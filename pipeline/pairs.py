@@ -250,9 +250,9 @@ def _draw_random_segment(corpus: Corpus, walk: _Walk, ordinal: int, a: _Segment)
     starts = corpus.sentence_starts
     wanted = walk.target - (starts[a.end] - starts[a.start])
     num_others = corpus.document_starts.size - 1 - walk.gaps.size
-    partner = draws.bounded(walk.partner_key, ordinal, num_others)
+    number = draws.bounded(walk.partner_key, ordinal, num_others)
     # From the number among the others to the place in the corpus: past the copies before it.
-    partner += np.searchsorted(walk.gaps, partner, side="right")
+    partner = number + int(np.searchsorted(walk.gaps, number, side="right"))
     first = corpus.document_starts[partner]
     partner_end = corpus.document_starts[partner + 1]
     start = first + draws.bounded(walk.start_key, ordinal, partner_end - first)
