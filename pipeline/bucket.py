@@ -61,6 +61,13 @@ class BucketDocuments:
         """The rows of the documents that make instances, ascending."""
         return np.flatnonzero(self.fates == KEPT)
 
+    @property
+    def _text_groups(self) -> NDArray[np.int64]:
+        """(D,): a number for each text; the table keeps a copy's original id, unlike `ids`."""
+        texts = self.table["document_id"].combine_chunks().dictionary_encode()
+        groups: NDArray[np.int64] = texts.indices.to_numpy().astype(np.int64)
+        return groups
+
     def corpus(self, paths: Sequence[Path]) -> Corpus:
         """Return the kept documents as flat arrays, in id order, copied from the parts."""
         kept = self.kept
@@ -72,6 +79,7 @@ class BucketDocuments:
             document_starts=starts_of(self.numbers("num_sentences")[kept]),
             document_ids=self.ids[kept],
             num_passes=self.num_passes[kept],
+            text_groups=self._text_groups[kept],
         )
 
 

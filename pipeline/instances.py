@@ -48,6 +48,9 @@ class Corpus(NamedTuple):
     num_passes: NDArray[np.int64]
     """(D,): how often the document's instances are drawn; pass numbers are 0 .. n - 1."""
 
+    text_groups: NDArray[np.int64]
+    """(D,): equal for the copies of one text that `--duplicates keep` leaves, else distinct."""
+
 
 class Instances(NamedTuple):
     """Instances as runs of sentences, before any token is copied.

@@ -35,6 +35,7 @@ from clozemill.pipeline.errors import ClozemillError, ConfigError, InputError
 from clozemill.pipeline.ledger import from_json, ledger_faults
 from clozemill.pipeline.sentences import find_sentences
 from clozemill.pipeline.tokenizer import load_tokenizer
+from clozemill.pipeline.verify import verify_dataset
 
 ONE_IN_A_MILLION = 1e-6
 RECIPES = ("bert", "roberta-full", "roberta-doc")
@@ -68,6 +69,23 @@ def test_a_random_b_is_never_of_the_same_document(syllables: Path, tmp_path: Pat
     for row in random:
         a, b = row["spans"]
         assert a["document_id"] != b["document_id"]
+
+
+def test_a_random_b_is_never_of_a_kept_copy_of_the_text(
+    texts: list[str], syllables: Path, tmp_path: Path
+) -> None:
+    """P01: next sentences would get the label random."""
+    path = write_json_lines(tmp_path / "a.jsonl", [*texts[:6] * 8, *texts[6:12]])
+    out = tmp_path / "out"
+    dataset = small_dataset(path, syllables, out, duplicates="keep", validation_fraction=0.0)
+    ids = [document_id(text) for text in texts[:12]]
+    originals = {copy_id(key, number): key for key in ids for number in range(8)}
+    random = [row for row in rows_of(dataset, "train") if row["next_sentence_label"] == 1]
+    assert len({span["document_id"] for row in random for span in row["spans"]}) == 54
+    for row in random:
+        a, b = row["spans"]
+        assert originals[a["document_id"]] != originals[b["document_id"]]
+    assert verify_dataset(out) == []
 
 
 def test_one_document_is_too_few_for_pairs(syllables: Path, tmp_path: Path) -> None:
