@@ -24,9 +24,10 @@ from clozemill.pipeline.digest import Digest
 from clozemill.pipeline.errors import ConfigError, DatasetError
 from clozemill.pipeline.files import atomic_file, file_checksum
 from clozemill.pipeline.manifest import Manifest, SplitEntry, write_manifest
+from clozemill.pipeline.origins import ORIGINS_NAME
 from clozemill.pipeline.schema import instance_batch, rows_per_batch
 from clozemill.pipeline.shards import DocumentsFile, Shard, write_documents
-from clozemill.pipeline.workspace import LOG_NAME, ORIGINS_NAME, Workspace, open_workspace
+from clozemill.pipeline.workspace import LOG_NAME, Workspace, open_workspace
 
 Change = Callable[[InstanceColumns, str], InstanceColumns]
 """Returns a batch's columns, of a split, as they shall be written."""
