@@ -121,4 +121,6 @@ def _close_reading(receipts: Sequence[MapReceipt], config: BuildConfig) -> Ledge
     for receipt in receipts:
         tally.merge(ReadTally.from_json(receipt.tally))
     tally.raise_if_no_text(config.text_field)
-    return Ledger({("records", "", reason): n for reason, n in tally.counts.items()})
+    ledger = Ledger({("records", "", reason): n for reason, n in tally.counts.items()})
+    ledger["tokens", "", "read"] = sum(receipt.num_tokens for receipt in receipts)
+    return ledger
