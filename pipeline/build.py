@@ -8,12 +8,13 @@ from pathlib import Path
 
 from clozemill.pipeline.build_identity import identify
 from clozemill.pipeline.config import BuildConfig
+from clozemill.pipeline.dataset import open_dataset
 from clozemill.pipeline.engine import make_engine
 from clozemill.pipeline.errors import ConfigError
 from clozemill.pipeline.finish import Outcome, finish
 from clozemill.pipeline.inputs import list_config_inputs
 from clozemill.pipeline.ledger import Ledger
-from clozemill.pipeline.manifest import Manifest, read_manifest
+from clozemill.pipeline.manifest import Manifest
 from clozemill.pipeline.mapping import MapReceipt, run_map_task
 from clozemill.pipeline.notices import build_notices
 from clozemill.pipeline.plan import make_plan
@@ -68,7 +69,7 @@ def build(
         if workspace.is_finished and not config.overwrite:
             workspace.check_finished(job.identity.record)
             workspace.end()
-            return BuildReport(manifest=read_manifest(workspace.out), was_finished=True)
+            return BuildReport(manifest=open_dataset(workspace.out).manifest, was_finished=True)
         workspace.begin(job.identity.record, overwrite=config.overwrite)
         report = _run(job, Stages(engine, on_progress or (lambda progress: None)))
         workspace.end()
@@ -98,6 +99,7 @@ def _run(job: Job, stages: Stages) -> BuildReport:
         tally = _close_reading(mapped, config)
         parts = tuple(sorted(part for receipt in mapped for part in receipt.parts))
         plan = make_plan(workspace.map_dir, parts, config)
+        workspace.make_room()
         reduced = stages.run("writing", run_reduce_task, reduce_tasks(job, plan, parts))
         outcome = Outcome(tally=tally, plan=plan, receipts=reduced, seconds=stages.seconds)
         manifest = finish(job, outcome)
