@@ -1,14 +1,14 @@
 """A vocabulary from inputs: reading them and writing the tokenizer folder."""
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
 from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.errors import ConfigError
 from clozemill.pipeline.inputs import Listing, list_config_inputs
-from clozemill.pipeline.progress import Progress
+from clozemill.pipeline.progress import OnProgress, Progress
 from clozemill.pipeline.read import ReadOptions, ReadTally, read_documents
 from clozemill.pipeline.tokenizer import PretrainingTokenizer
 from clozemill.pipeline.vocab import VocabularyReport, VocabularySettings, train_vocabulary
@@ -22,7 +22,7 @@ def build_vocabulary(
     settings: VocabularySettings,
     out: Path,
     *,
-    on_progress: Callable[[Progress], None],
+    on_progress: OnProgress,
 ) -> tuple[PretrainingTokenizer, VocabularyReport]:
     """Train a vocabulary on the inputs and write its folder, unless another one is there.
 
@@ -50,17 +50,17 @@ def _texts(
     listing: Listing,
     config: BuildConfig,
     tally: ReadTally,
-    on_progress: Callable[[Progress], None],
+    on_progress: OnProgress,
 ) -> Iterator[str]:
     options = ReadOptions.from_config(config)
     total = sum(split.num_bytes for split in listing.splits)
     done = 0
-    on_progress(Progress(stage="reading", done=done, total=total))
+    on_progress(Progress(stage="reading", unit="bytes", done=done, total=total))
     for split in listing.splits:
         for document in read_documents(split, options, tally):
             yield document.text
         done += split.num_bytes
-        on_progress(Progress(stage="reading", done=done, total=total))
+        on_progress(Progress(stage="reading", unit="bytes", done=done, total=total))
     tally.raise_if_no_text(config.text_field)
 
 

@@ -240,8 +240,8 @@ def verify(data: str, is_json: bool, quiet: bool) -> int:
     from clozemill import tables
     from clozemill.pipeline.verify import verify_dataset
 
-    with tables.shard_bar(data, stage="checking", is_shown=not quiet) as on_shard:
-        findings = verify_dataset(data, on_shard=on_shard)
+    with tables.progress_bar(is_shown=not quiet) as on_progress:
+        findings = verify_dataset(data, on_progress=on_progress)
     _show(tables.verify_view(data, findings), is_json)
     return EXIT_FOUND if findings else 0
 
@@ -260,8 +260,10 @@ def convert(
     from clozemill import tables
     from clozemill.pipeline.convert import convert_dataset
 
-    with tables.shard_bar(data, stage="writing", is_shown=not quiet) as on_shard:
-        manifest = convert_dataset(data, out, **settings, overwrite=overwrite, on_shard=on_shard)
+    with tables.progress_bar(is_shown=not quiet) as on_progress:
+        manifest = convert_dataset(
+            data, out, **settings, overwrite=overwrite, on_progress=on_progress
+        )
     _show(tables.rewritten_view(data, manifest, out), is_json)
 
 
@@ -283,8 +285,8 @@ def remask(
     from clozemill.pipeline.remask import remask_dataset
 
     given = {name: value for name, value in settings.items() if value is not None}
-    with tables.shard_bar(data, stage="writing", is_shown=not quiet) as on_shard:
-        manifest = remask_dataset(data, out, given, overwrite=overwrite, on_shard=on_shard)
+    with tables.progress_bar(is_shown=not quiet) as on_progress:
+        manifest = remask_dataset(data, out, given, overwrite=overwrite, on_progress=on_progress)
     _show(tables.rewritten_view(data, manifest, out), is_json)
 
 
