@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from clozemill.pipeline.build_identity import identify
 from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.engine import make_engine
 from clozemill.pipeline.errors import ConfigError
-from clozemill.pipeline.fingerprints import identify
 from clozemill.pipeline.finish import Outcome, finish
 from clozemill.pipeline.inputs import list_config_inputs
 from clozemill.pipeline.ledger import Ledger

@@ -1,8 +1,6 @@
 """The configuration of a build: one record from which flags, TOML keys and docs are made."""
 
 import dataclasses
-import hashlib
-import json
 import tomllib
 import typing
 from dataclasses import dataclass, field
@@ -20,6 +18,10 @@ masks: the variants laid over the instances; enters the dataset fingerprint with
 layout: how the files hold them; changes bytes, never the dataset digest.
 execution: how the work is done; changes nothing that is written.
 """
+
+
+SPLITS = ("train", "validation")
+"""The splits a dataset can have, in the order they are listed."""
 
 
 def _setting(default: Any, kind: Kind, text: str, choices: tuple[str, ...] = ()) -> Any:
@@ -259,21 +261,6 @@ def _check_choice(item: "dataclasses.Field[Any]", value: Any) -> None:
 def _check_range(name: str, value: float, low: float, high: float) -> None:
     if not low <= value <= high:  # so that NaN is refused too
         raise ConfigError(f"{name} is {value!r}; it must be between {low} and {high}.")
-
-
-def fingerprint(settings: dict[str, Any]) -> str:
-    """Return the hex BLAKE2b-128 of settings as canonical JSON.
-
-    >>> fingerprint({"b": 1, "a": 2}) == fingerprint({"a": 2, "b": 1})
-    True
-    """
-    text = json.dumps(settings, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-
-
-def dataset_fingerprint(instance_fingerprint: str, config: BuildConfig) -> str:
-    """Return the fingerprint of instances with their masks; only settings of masks are read."""
-    return fingerprint({"instances": instance_fingerprint, "masks": config.settings("masks")})
 
 
 def read_config_file(path: str | Path) -> dict[str, Any]:

@@ -5,8 +5,9 @@ import os
 from pathlib import Path
 from typing import Any
 
-from clozemill.pipeline.config import BuildConfig, fingerprint
+from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.dataset import open_dataset
+from clozemill.pipeline.fingerprints import layout_fingerprint
 from clozemill.pipeline.manifest import Manifest
 from clozemill.pipeline.progress import OnProgress
 from clozemill.pipeline.rewrite import Rewrite, rewrite_dataset
@@ -46,7 +47,7 @@ def convert_dataset(
     config: BuildConfig = dataclasses.replace(dataset.manifest.build_config(), **changes)
 
     def finish(manifest: Manifest) -> Manifest:
-        layout = fingerprint(config.settings("layout"))
+        layout = layout_fingerprint(config)
         fingerprints = dataclasses.replace(manifest.fingerprints, layout=layout)
         return dataclasses.replace(manifest, fingerprints=fingerprints)
 

@@ -5,7 +5,8 @@ Legend: D documents, S sentences, T tokens, N instances, P spans.
 Source: google-research/bert `create_pretraining_data.py:223-335` and `418-433`.
 Differs from BERT: every draw is a function of (seed, document id, pass), so the pairs of a
 document do not depend on the documents before it; a random B comes from another document of
-the same bucket, always; tokens are cut by a closed form with the same distribution.
+the same bucket with another text, always; tokens are cut by a closed form with the same
+distribution.
 """
 
 from typing import NamedTuple
@@ -41,10 +42,23 @@ class PairRule(NamedTuple):
     """0 .. 2^64 - 1."""
 
 
+class _Copies(NamedTuple):
+    """Which documents have the text of which: copies stand side by side here, in id order."""
+
+    first: NDArray[np.int64]
+    """(D,): where the copies of each document's text start in `gaps`, itself among them."""
+    stop: NDArray[np.int64]
+    """(D,): where they end."""
+    gaps: NDArray[np.int64]
+    """(D,): how many documents of other texts stand before each copy in the corpus."""
+
+
 class _Walk(NamedTuple):
     """One document in one pass, and the streams it draws from."""
 
     document: int
+    gaps: NDArray[np.int64]
+    """(copies of its text,): see `_Copies`."""
     pass_number: int
     target: int
     split_key: np.uint64
@@ -87,26 +101,39 @@ def draw_pairs(corpus: Corpus, rule: PairRule) -> tuple[Instances, NDArray[np.in
     """Return the pairs of all documents, by document, pass and place in the document.
 
     Also returns int64 (sum of num_passes,): the target length that each document aimed for in
-    each pass, in document order. The partner of a random pair is uniform over the other
-    documents of `corpus`, whatever their number of passes.
+    each pass, in document order. The partner of a random pair is uniform over the documents
+    of `corpus` with another text, whatever their number of passes.
 
     Raises:
-        ConfigError: There is one document only, so no B can come from another one.
+        ConfigError: There is one text only, so no B can come from another one.
     """
-    num_documents = len(corpus.document_starts) - 1
-    if num_documents == 1:
+    copies = _find_copies(corpus.text_groups)
+    num_documents = len(corpus.text_groups)
+    if (copies.stop - copies.first == num_documents).any():
+        what = "1 document" if num_documents == 1 else f"{num_documents} copies of 1 document"
         raise ConfigError(
-            "recipe bert cannot draw random pairs from 1 document: B must come from another one; "
+            f"recipe bert cannot draw random pairs from {what}: B must come from another one; "
             "give at least 2 documents (is each document marked as such?), or use recipe "
             "roberta-full."
         )
     rule = rule._replace(seed=np.uint64(rule.seed))
     targets = np.empty(int(corpus.num_passes.sum()), np.int64)
     # The same walk twice: to count the instances, then to write them.
-    num_instances = _fill_pairs(corpus, rule, _empty_output(corpus, 0), targets)
+    num_instances = _fill_pairs(corpus, rule, copies, _empty_output(corpus, 0), targets)
     output = _empty_output(corpus, num_instances)
-    _fill_pairs(corpus, rule, output, targets)
+    _fill_pairs(corpus, rule, copies, output, targets)
     return output.instances, targets
+
+
+def _find_copies(text_groups: NDArray[np.int64]) -> _Copies:
+    order = np.argsort(text_groups, kind="stable")
+    groups = text_groups[order]
+    num_copies_before = np.arange(len(order)) - np.searchsorted(groups, groups)
+    return _Copies(
+        first=np.searchsorted(groups, text_groups),
+        stop=np.searchsorted(groups, text_groups, side="right"),
+        gaps=order - num_copies_before,
+    )
 
 
 def _empty_output(corpus: Corpus, num_instances: int) -> _Output:
@@ -131,12 +158,14 @@ def _empty_instances(num_instances: int) -> Instances:
 
 
 @kernel
-def _fill_pairs(corpus: Corpus, rule: PairRule, out: _Output, targets: NDArray[np.int64]) -> int:
+def _fill_pairs(
+    corpus: Corpus, rule: PairRule, copies: _Copies, out: _Output, targets: NDArray[np.int64]
+) -> int:
     """Draw all pairs and write as many as `out` has room for; return how many there are."""
     num_targets = 0
     for document in range(corpus.document_starts.size - 1):
         for pass_number in range(corpus.num_passes[document]):
-            walk = _start_walk(corpus, rule, document, pass_number)
+            walk = _start_walk(corpus, rule, copies, document, pass_number)
             targets[num_targets] = walk.target
             num_targets += 1
             _walk_document(corpus, rule, walk, out)
@@ -144,7 +173,9 @@ def _fill_pairs(corpus: Corpus, rule: PairRule, out: _Output, targets: NDArray[n
 
 
 @njit
-def _start_walk(corpus: Corpus, rule: PairRule, document: int, pass_number: int) -> _Walk:
+def _start_walk(
+    corpus: Corpus, rule: PairRule, copies: _Copies, document: int, pass_number: int
+) -> _Walk:
     low, high = corpus.document_ids[document]
     identity = draws.identity_key(rule.seed, low, high)
     target_key = draws.stream_key(identity, pass_number, draws.PAIR_TARGET)
@@ -153,6 +184,7 @@ def _start_walk(corpus: Corpus, rule: PairRule, document: int, pass_number: int)
         target = 2 + draws.bounded(target_key, 1, target - 1)
     return _Walk(
         document,
+        copies.gaps[copies.first[document] : copies.stop[document]],
         pass_number,
         target,
         draws.stream_key(identity, pass_number, draws.PAIR_SPLIT),
@@ -214,12 +246,13 @@ def _draw_label(
 
 @njit
 def _draw_random_segment(corpus: Corpus, walk: _Walk, ordinal: int, a: _Segment) -> _Segment:
-    """Return sentences of another document, from a random one on: at least one."""
+    """Return sentences of a document with another text, from a random one on: at least one."""
     starts = corpus.sentence_starts
     wanted = walk.target - (starts[a.end] - starts[a.start])
-    partner = draws.bounded(walk.partner_key, ordinal, corpus.document_starts.size - 2)
-    if partner >= walk.document:
-        partner += 1
+    num_others = corpus.document_starts.size - 1 - walk.gaps.size
+    number = draws.bounded(walk.partner_key, ordinal, num_others)
+    # From the number among the others to the place in the corpus: past the copies before it.
+    partner = number + int(np.searchsorted(walk.gaps, number, side="right"))
     first = corpus.document_starts[partner]
     partner_end = corpus.document_starts[partner + 1]
     start = first + draws.bounded(walk.start_key, ordinal, partner_end - first)

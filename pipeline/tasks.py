@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from clozemill.pipeline.build_identity import BuildIdentity
 from clozemill.pipeline.config import BuildConfig
-from clozemill.pipeline.fingerprints import BuildIdentity
 from clozemill.pipeline.inputs import Inputs, InputSplit
 from clozemill.pipeline.mapping import MapTask
 from clozemill.pipeline.plan import Plan

@@ -14,12 +14,13 @@ import pyarrow.compute as pc
 from clozemill.pipeline.canonical import binary_column, join_rows
 from clozemill.pipeline.columns import InstanceColumns, read_columns
 from clozemill.pipeline.config import BuildConfig
+from clozemill.pipeline.copychecks import pairs_of_copies
 from clozemill.pipeline.dataset import Dataset
 from clozemill.pipeline.digest import Digest
 from clozemill.pipeline.draws import GENERATOR_VERSION
 from clozemill.pipeline.errors import ClozemillError, DatasetError
 from clozemill.pipeline.files import file_checksum
-from clozemill.pipeline.identity import instance_ids
+from clozemill.pipeline.instance_ids import instance_ids
 from clozemill.pipeline.ledger import from_json, ledger_faults
 from clozemill.pipeline.manifest import MANIFEST_NAME, TOKENIZER_FOLDER, Manifest, read_manifest
 from clozemill.pipeline.masks import MaskRule, draw_masks
@@ -138,6 +139,8 @@ def _row_findings(dataset: Dataset, on_shard: Callable[[Shard], None]) -> Iterat
         for check in (repeated_ids, broken_provenance):
             for file, problem in check(dataset, part):
                 yield Finding(file=file or MANIFEST_NAME, problem=problem)
+    for shard, problem in pairs_of_copies(dataset):
+        yield Finding(file=shard.path, problem=problem)
     yield from _ledger_findings(dataset, checker)
 
 

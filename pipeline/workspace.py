@@ -18,12 +18,11 @@ from typing import Any
 from clozemill import __version__
 from clozemill.pipeline.errors import ConfigError, DatasetError, InputError
 from clozemill.pipeline.files import is_temporary, write_json
-from clozemill.pipeline.manifest import MANIFEST_NAME, read_manifest
+from clozemill.pipeline.manifest import MANIFEST_NAME, TOKENIZER_FOLDER, read_manifest
 
 WORK_NAME = ".build"
 LOG_NAME = "build.log.jsonl"
 ORIGINS_NAME = "origins.jsonl"
-TOKENIZER_NAME = "tokenizer"
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt")
 
 _OUTPUT_NAME = re.compile(
@@ -43,7 +42,7 @@ class Workspace:
         self.map_dir = self.work / "map"
         self.reduce_dir = self.work / "reduce"
         self.spool_dir = self.work / "spool"
-        self.tokenizer_dir = out / TOKENIZER_NAME
+        self.tokenizer_dir = out / TOKENIZER_FOLDER
 
     @property
     def is_finished(self) -> bool:
@@ -190,7 +189,7 @@ class Workspace:
                 manifest = read_manifest(self.out)
                 files = [entry.path for entry in manifest.files]
                 tokenizer = manifest.tokenizer.files
-        return [*files, *(f"{TOKENIZER_NAME}/{Path(name).name}" for name in tokenizer)]
+        return [*files, *(f"{TOKENIZER_FOLDER}/{Path(name).name}" for name in tokenizer)]
 
     def _remove_temporaries(self) -> None:
         for folder in (self.out, self.work, self.map_dir, self.reduce_dir, self.tokenizer_dir):

@@ -128,6 +128,8 @@ class PairSettings:
     max_seq_length: int
     short_seq_prob: float = 0.1
     is_balanced: bool = False
+    text_groups: tuple[int, ...] = ()
+    """Of each document; equal for copies of one text. Nothing where there are no copies."""
 
 
 def document_pairs(
@@ -158,7 +160,8 @@ def document_pairs(
                 is_random = choices.uniform(LABEL, ordinal) < 0.5
             if is_random:
                 wanted = target - sum(sentences[s] for s in chunk[:a_end])
-                b = random_segment(documents, index, wanted, choices, ordinal)
+                others = other_texts(len(documents), index, settings.text_groups)
+                b = random_segment(documents, others, wanted, choices, ordinal)
                 i -= len(chunk) - a_end
             else:
                 b = Segment(index, chunk[a_end], len(chunk) - a_end)
@@ -171,10 +174,14 @@ def document_pairs(
     return pairs, target
 
 
+def other_texts(num_documents: int, index: int, text_groups: tuple[int, ...]) -> list[int]:
+    groups = text_groups or tuple(range(num_documents))
+    return [other for other in range(num_documents) if groups[other] != groups[index]]
+
+
 def random_segment(
-    documents: Lengths, index: int, wanted: int, choices: Choices, ordinal: int
+    documents: Lengths, others: list[int], wanted: int, choices: Choices, ordinal: int
 ) -> Segment:
-    others = [other for other in range(len(documents)) if other != index]
     partner = others[choices.integer(PARTNER, ordinal, len(others))]
     sentences = documents[partner]
     first = choices.integer(START, ordinal, len(sentences))
@@ -312,6 +319,7 @@ def corpus_of(documents: Lengths, num_passes: int = 1, vocab_size: int = 30_000)
         document_starts=_starts(np.array([len(document) for document in documents], np.int64)),
         document_ids=rng.integers(0, WORD, (len(documents), 2), dtype=np.uint64),
         num_passes=np.full(len(documents), num_passes, np.int64),
+        text_groups=np.arange(len(documents)),
     )
 
 

@@ -3,8 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from clozemill.pipeline.config import BuildConfig, fingerprint, read_config_file
+from clozemill.pipeline.config import BuildConfig, read_config_file
 from clozemill.pipeline.errors import ConfigError
+from clozemill.pipeline.fingerprints import fingerprint
 
 
 @pytest.mark.parametrize(

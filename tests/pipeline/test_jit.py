@@ -20,7 +20,7 @@ from clozemill.pipeline.pairs import PairRule, draw_pairs
 starts = np.arange(0, 201, 10)
 tokens = np.arange(200).astype(sys.argv[1])
 ids = np.arange(8, dtype=np.uint64).reshape(4, 2)
-corpus = Corpus(tokens, starts, np.arange(0, 21, 5), ids, np.full(4, 3))
+corpus = Corpus(tokens, starts, np.arange(0, 21, 5), ids, np.full(4, 3), np.arange(4))
 instances, _ = draw_pairs(corpus, PairRule(64, 0.1, False, np.uint64(1)))
 order = np.arange(len(instances.pass_number))
 batch = assemble(corpus, instances, order, cls_id=201, sep_id=202, has_pairs=True)

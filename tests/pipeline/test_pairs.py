@@ -150,6 +150,24 @@ def test_pairs_of_any_documents_equal_the_restatement(
     assert pairs_of(instances) == expected
 
 
+@settings(max_examples=60, deadline=None)
+@given(documents_of_any_shape, st.data())
+def test_pairs_among_copies_equal_the_restatement_and_are_of_two_texts(
+    documents: Lengths, data: st.DataObject
+) -> None:
+    groups = data.draw(
+        st.lists(st.integers(0, 3), min_size=len(documents), max_size=len(documents)).filter(
+            lambda groups: len(set(groups)) > 1
+        )
+    )
+    corpus = corpus_of(documents, num_passes=2)._replace(text_groups=np.array(groups, np.int64))
+    instances, _ = draw(corpus, length=32)
+    drawn = pairs_of(instances)
+    rule = PairSettings(32, 0.1, text_groups=tuple(groups))
+    assert drawn == reference.corpus_pairs(corpus, documents, rule, 0)[0]
+    assert all((groups[p.a.document] != groups[p.b.document]) == (p.label == 1) for p in drawn)
+
+
 def test_pairs_of_the_original_sample_are_among_the_reachable(corpora: Path) -> None:
     documents = sample_text(corpora)
     assert len(documents) >= 3
@@ -235,6 +253,12 @@ def group_by_document(instances: Instances) -> dict[tuple[int, int], list[Pair]]
 def test_a_single_document_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"from 1 document: .* roberta-full\.$"):
         draw(corpus_of([[2, 2, 2]]))
+
+
+def test_copies_of_a_single_document_are_refused() -> None:
+    corpus = corpus_of([[2, 2], [2, 2], [2, 2]])._replace(text_groups=np.array([7, 7, 7]))
+    with pytest.raises(ConfigError, match=r"from 3 copies of 1 document: "):
+        draw(corpus)
 
 
 def test_no_documents_have_no_pairs() -> None:
@@ -342,6 +366,16 @@ def test_partners_and_their_first_sentences_are_uniform() -> None:
     firsts = Counter(pair.b.first_sentence for pair in randoms)
     assert set(firsts) == set(range(8))
     assert stats.chisquare(list(firsts.values())).pvalue > 1e-6
+
+
+def test_partners_are_uniform_over_the_documents_that_are_no_copy() -> None:
+    groups = np.array([0, 1, 0, 2, 3, 0, 4, 1, 5])
+    corpus = corpus_of([[8] * 30] * 9, num_passes=40)._replace(text_groups=groups)
+    randoms = [pair for pair in pairs_of(draw(corpus, length=32)[0]) if pair.label == 1]
+    for index in range(9):
+        partners = Counter(pair.b.document for pair in randoms if pair.a.document == index)
+        assert set(partners) == set(np.flatnonzero(groups != groups[index]).tolist())
+        assert stats.chisquare(list(partners.values())).pvalue > 1e-6
 
 
 def test_front_cuts_are_fair_coins_for_any_number_of_tokens() -> None:

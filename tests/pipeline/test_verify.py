@@ -14,6 +14,7 @@ import pytest
 from tests.pipeline.small_datasets import build_small, spoil
 
 from clozemill.pipeline.columns import InstanceColumns, slice_columns
+from clozemill.pipeline.documents import copy_id, document_id
 from clozemill.pipeline.errors import DatasetError
 from clozemill.pipeline.files import file_checksum, folder_checksums
 from clozemill.pipeline.instances import MaskBatch
@@ -138,6 +139,29 @@ def edit_span(name: str, change: int) -> Callable[[InstanceColumns], InstanceCol
         return columns._replace(spans=columns.spans._replace(**{name: values}))
 
     return edit
+
+
+def test_random_pairs_of_copies_of_a_text_are_found(tmp_path: Path):
+    copies = [{"text": "w1 w2. w3 w4. w5 w6.", "source": "a"}] * 40
+    folder = build_small(tmp_path, records=copies, duplicates="keep")
+    original = document_id(str(copies[0]["text"]))
+    ids = [list(copy_id(original, number)) for number in range(40)]
+    edited: list[str] = []
+
+    def edit(columns: InstanceColumns) -> InstanceColumns:
+        pairs = columns.spans.document_ids.reshape(-1, 2, 16).copy()
+        for pair, label in zip(pairs, columns.next_sentence_label, strict=True):
+            if label == 1 and list(pair[0]) in ids and not edited:
+                pair[1] = ids[(ids.index(list(pair[0])) + 1) % 40]
+                edited.append("once")
+        return columns._replace(spans=columns.spans._replace(document_ids=pairs.reshape(-1, 16)))
+
+    for shard in read_manifest(folder).shards:
+        path = spoil(folder, edit, path=shard.path)
+        if edited:
+            break
+    problem = "1 random pairs draw B from a copy of A's text"
+    assert Finding(file=path, problem=problem) in verify_dataset(folder)
 
 
 def edit_masks(change: Callable[[MaskBatch], MaskBatch]) -> Any:
