@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from clozemill.pipeline.manifest import Manifest
 from clozemill.pipeline.mapping import MapReceipt, run_map_task
 from clozemill.pipeline.notices import build_notices
 from clozemill.pipeline.plan import make_plan
-from clozemill.pipeline.progress import Progress
+from clozemill.pipeline.progress import OnProgress
 from clozemill.pipeline.read import ReadTally
 from clozemill.pipeline.recipes import mask_rule
 from clozemill.pipeline.reduce import run_reduce_task
@@ -40,12 +40,13 @@ class BuildReport:
     """What its user may not expect, a line each."""
 
     seconds: dict[str, float] = dataclasses.field(default_factory=dict)
-    """By stage."""
+    """By stage; their sum is the time from the open folder to the manifest."""
+
+    peak_process_bytes: int = 0
+    """The most resident memory of any process that took part."""
 
 
-def build(
-    config: BuildConfig, *, on_progress: Callable[[Progress], None] | None = None
-) -> BuildReport:
+def build(config: BuildConfig, *, on_progress: OnProgress | None = None) -> BuildReport:
     """Build the dataset that the configuration describes, or resume building it.
 
     With several workers, a script calls it below `if __name__ == "__main__":`, since workers
@@ -65,13 +66,15 @@ def build(
     config = dataclasses.replace(config, out=os.path.abspath(config.out))
     engine = make_engine(config.engine, workers=config.workers, ray_address=config.ray_address)
     with engine, open_workspace(Path(config.out)) as workspace:
-        job = _prepare(config, workspace)
+        stages = Stages(engine, on_progress or (lambda progress: None))
+        with stages.timed("listing"):
+            job = _prepare(config, workspace)
         if workspace.is_finished and not config.overwrite:
             workspace.check_finished(job.identity.record)
             workspace.end()
             return BuildReport(manifest=open_dataset(workspace.out).manifest, was_finished=True)
         workspace.begin(job.identity.record, overwrite=config.overwrite)
-        report = _run(job, Stages(engine, on_progress or (lambda progress: None)))
+        report = _run(job, stages)
         workspace.end()
     return report
 
@@ -94,15 +97,18 @@ def _run(job: Job, stages: Stages) -> BuildReport:
     config, workspace = job.config, job.workspace
     job.tokenizer.save(workspace.tokenizer_dir, model_max_length=config.max_seq_length)
     with workspace.discarding_hopeless():
-        mapped = stages.run("reading", run_map_task, map_tasks(job))
+        mapped = stages.run("reading", run_map_task, map_tasks(job), unit="bytes")
     with workspace.discarding_hopeless(has_read_all=True):
         tally = _close_reading(mapped, config)
         parts = tuple(sorted(part for receipt in mapped for part in receipt.parts))
-        plan = make_plan(workspace.map_dir, parts, config)
+        with stages.timed("planning"):
+            plan = make_plan(workspace.map_dir, parts, config)
         workspace.make_room()
-        reduced = stages.run("writing", run_reduce_task, reduce_tasks(job, plan, parts))
+        tasks = reduce_tasks(job, plan, parts)
+        reduced = stages.run("writing", run_reduce_task, tasks, unit="tokens")
         outcome = Outcome(tally=tally, plan=plan, receipts=reduced, seconds=stages.seconds)
-        manifest = finish(job, outcome)
+        with stages.timed("finishing"):
+            manifest = finish(job, outcome)
     notices = build_notices(
         config,
         manifest,
@@ -114,6 +120,7 @@ def _run(job: Job, stages: Stages) -> BuildReport:
         was_finished=False,
         notices=(*plan.notices, *notices),
         seconds=stages.seconds,
+        peak_process_bytes=stages.peak_process_bytes,
     )
 
 

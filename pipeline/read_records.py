@@ -54,22 +54,22 @@ _KINDS = {
 class ReadOptions:
     """What readers need to know of a build's configuration; see `BuildConfig` for meanings."""
 
-    layout: str = "prose"
+    layout: str
     """What a document is in a text file."""
 
-    text_field: str = "text"
+    text_field: str
     """The record field with the text."""
 
-    id_field: str | None = None
+    id_field: str | None
     """The record field with the user's own id."""
 
-    source: str = ""
+    source: str
     """The corpus of documents that do not name theirs."""
 
-    source_field: str | None = None
+    source_field: str | None
     """The record field that names the corpus."""
 
-    on_bad_input: str = "error"
+    on_bad_input: str
     """`error`, `skip` or `replace`."""
 
     @classmethod

@@ -24,6 +24,7 @@ from clozemill.pipeline.digest import Digest
 from clozemill.pipeline.errors import ConfigError, DatasetError
 from clozemill.pipeline.files import atomic_file, file_checksum
 from clozemill.pipeline.manifest import TOKENIZER_FOLDER, Manifest, SplitEntry, write_manifest
+from clozemill.pipeline.progress import OnProgress, shard_progress
 from clozemill.pipeline.schema import instance_batch, rows_per_batch
 from clozemill.pipeline.shards import DocumentsFile, Shard, write_documents
 from clozemill.pipeline.workspace import LOG_NAME, ORIGINS_NAME, Workspace, open_workspace
@@ -58,7 +59,7 @@ def rewrite_dataset(
     rewrite: Rewrite,
     *,
     overwrite: bool = False,
-    on_shard: Callable[[Shard], None] | None = None,
+    on_progress: OnProgress | None = None,
 ) -> Manifest:
     """Write a dataset again into another folder, and return the new manifest.
 
@@ -85,7 +86,8 @@ def rewrite_dataset(
         workspace.begin(identity, overwrite=overwrite)
         workspace.make_room()
         _copy_beside(dataset, workspace, rewrite)
-        shards, splits = _write_splits(dataset, out, rewrite, on_shard or (lambda shard: None))
+        on_shard = shard_progress("writing", dataset.manifest.shards, on_progress)
+        shards, splits = _write_splits(dataset, out, rewrite, on_shard)
         manifest = dataclasses.replace(
             dataset.manifest,
             package_version=clozemill.__version__,

@@ -24,6 +24,7 @@ from clozemill.pipeline.instance_ids import instance_ids
 from clozemill.pipeline.ledger import from_json, ledger_faults
 from clozemill.pipeline.manifest import MANIFEST_NAME, TOKENIZER_FOLDER, Manifest, read_manifest
 from clozemill.pipeline.masks import MaskRule, draw_masks
+from clozemill.pipeline.progress import OnProgress, shard_progress
 from clozemill.pipeline.recipes import mask_rule
 from clozemill.pipeline.rowchecks import broken_rules, row_rules
 from clozemill.pipeline.setchecks import broken_provenance, id_ranges, repeated_ids
@@ -45,9 +46,7 @@ class Finding:
     """What is wrong with it, in words."""
 
 
-def verify_dataset(
-    folder: str | Path, *, on_shard: Callable[[Shard], None] | None = None
-) -> list[Finding]:
+def verify_dataset(folder: str | Path, *, on_progress: OnProgress | None = None) -> list[Finding]:
     """Return everything that is wrong with a dataset; nothing if it is sound.
 
     Files are compared with the manifest first. Only if all are whole are their rows looked at:
@@ -56,7 +55,7 @@ def verify_dataset(
 
     Args:
         folder: The dataset.
-        on_shard: Called after the rows of each shard.
+        on_progress: Called after the rows of each shard.
 
     Raises:
         DatasetError: There is no dataset in the folder, or its manifest cannot be read.
@@ -68,7 +67,8 @@ def verify_dataset(
         return findings
     try:
         dataset = Dataset(path)
-        return list(_row_findings(dataset, on_shard or (lambda shard: None)))
+        on_shard = shard_progress("checking", manifest.shards, on_progress)
+        return list(_row_findings(dataset, on_shard))
     except ClozemillError as error:
         return [Finding(file=MANIFEST_NAME, problem=str(error))]
 

@@ -1,6 +1,7 @@
 """The command line: parses, calls the library, prints. Nothing else in the project prints."""
 
 import contextlib
+import dataclasses
 import json
 import os
 import shlex
@@ -8,7 +9,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -19,8 +20,10 @@ from clozemill.options import (
     layout_options,
     mask_options,
     reading_options,
+    vocabulary_options,
 )
 from clozemill.pipeline.errors import ClozemillError, ConfigError
+from clozemill.pipeline.vocab_settings import VocabularySettings
 
 if TYPE_CHECKING:
     from clozemill.pipeline.dataset import Dataset
@@ -170,20 +173,8 @@ def _show(table: Any, is_json: bool) -> None:
 )
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
 @click.option("--out", "-o", required=True, metavar="DIR", help="The tokenizer folder to write.")
-@click.option("--vocab-size", default=30_522, show_default=True, help="Most tokens, with specials.")
-@click.option("--cased", is_flag=True, help="Keep `The` and `the` apart.")
-@click.option(
-    "--strip-accents/--no-strip-accents",
-    default=None,
-    help="Drop accents (and vowel signs of many scripts); by default unless --cased.",
-)
-@click.option(
-    "--unicode-form",
-    type=click.Choice(["none", "nfc"]),
-    default="none",
-    show_default=True,
-    help="Compose characters first, so that both spellings of an accent are one.",
-)
+@vocabulary_options
+@click.option("--overwrite", is_flag=True, help="Replace a vocabulary in --out.")
 @reading_options
 @json_option
 @quiet_option
@@ -193,10 +184,7 @@ def vocab(
     /,
     inputs: tuple[str, ...],
     out: str,
-    vocab_size: int,
-    cased: bool,
-    strip_accents: bool | None,
-    unicode_form: Literal["none", "nfc"],
+    overwrite: bool,
     is_json: bool,
     quiet: bool,
     **flags: Any,
@@ -207,18 +195,15 @@ def vocab(
     loads with the same ids.
     """
     from clozemill import tables
-    from clozemill.pipeline.vocab import VocabularySettings
     from clozemill.pipeline.vocab_build import build_vocabulary
 
-    settings = VocabularySettings(
-        vocab_size=vocab_size,
-        is_cased=cased,
-        strip_accents=strip_accents,
-        unicode_form=unicode_form,
-    )
+    names = [item.name for item in dataclasses.fields(VocabularySettings)]
+    settings = VocabularySettings(**{name: flags.pop(name) for name in names})
     config = config_from_flags(context, None, {**flags, "inputs": inputs})
     with tables.progress_bar(is_shown=not quiet) as on_progress:
-        tokenizer, report = build_vocabulary(config, settings, Path(out), on_progress=on_progress)
+        tokenizer, report = build_vocabulary(
+            config, settings, Path(out), overwrite=overwrite, on_progress=on_progress
+        )
     _show(tables.vocabulary_view(tokenizer, report, out), is_json)
 
 
@@ -240,8 +225,8 @@ def verify(data: str, is_json: bool, quiet: bool) -> int:
     from clozemill import tables
     from clozemill.pipeline.verify import verify_dataset
 
-    with tables.shard_bar(data, stage="checking", is_shown=not quiet) as on_shard:
-        findings = verify_dataset(data, on_shard=on_shard)
+    with tables.progress_bar(is_shown=not quiet) as on_progress:
+        findings = verify_dataset(data, on_progress=on_progress)
     _show(tables.verify_view(data, findings), is_json)
     return EXIT_FOUND if findings else 0
 
@@ -260,8 +245,10 @@ def convert(
     from clozemill import tables
     from clozemill.pipeline.convert import convert_dataset
 
-    with tables.shard_bar(data, stage="writing", is_shown=not quiet) as on_shard:
-        manifest = convert_dataset(data, out, **settings, overwrite=overwrite, on_shard=on_shard)
+    with tables.progress_bar(is_shown=not quiet) as on_progress:
+        manifest = convert_dataset(
+            data, out, **settings, overwrite=overwrite, on_progress=on_progress
+        )
     _show(tables.rewritten_view(data, manifest, out), is_json)
 
 
@@ -283,8 +270,8 @@ def remask(
     from clozemill.pipeline.remask import remask_dataset
 
     given = {name: value for name, value in settings.items() if value is not None}
-    with tables.shard_bar(data, stage="writing", is_shown=not quiet) as on_shard:
-        manifest = remask_dataset(data, out, given, overwrite=overwrite, on_shard=on_shard)
+    with tables.progress_bar(is_shown=not quiet) as on_progress:
+        manifest = remask_dataset(data, out, given, overwrite=overwrite, on_progress=on_progress)
     _show(tables.rewritten_view(data, manifest, out), is_json)
 
 

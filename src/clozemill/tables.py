@@ -3,11 +3,10 @@
 import contextlib
 import dataclasses
 import io
-import resource
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,8 +21,7 @@ from clozemill.pipeline.build import BuildReport
 from clozemill.pipeline.estimate import BuildEstimate
 from clozemill.pipeline.inspection import InstanceView
 from clozemill.pipeline.manifest import Manifest, read_manifest
-from clozemill.pipeline.progress import Progress
-from clozemill.pipeline.shards import Shard
+from clozemill.pipeline.progress import OnProgress, Progress
 from clozemill.pipeline.tokenizer import PretrainingTokenizer
 from clozemill.pipeline.verify import Finding
 from clozemill.pipeline.vocab import VocabularyReport
@@ -43,7 +41,7 @@ class View:
 
 
 @contextlib.contextmanager
-def progress_bar(*, is_shown: bool) -> Iterator[Callable[[Progress], None]]:
+def progress_bar(*, is_shown: bool) -> Iterator[OnProgress]:
     """Give a callback that shows progress on standard error.
 
     A bar with rate and time left on a terminal, and a line now and then elsewhere.
@@ -61,22 +59,6 @@ def progress_bar(*, is_shown: bool) -> Iterator[Callable[[Progress], None]]:
             yield _Bar(bar)
     else:
         yield _Lines()
-
-
-@contextlib.contextmanager
-def shard_bar(data: str, *, stage: str, is_shown: bool) -> Iterator[Callable[[Shard], None]]:
-    """Give a callback that counts a dataset's tokens as its shards are done."""
-    total = sum(shard.num_tokens for shard in read_manifest(Path(data)).shards)
-    done = 0
-    with progress_bar(is_shown=is_shown) as on_progress:
-        on_progress(Progress(stage=stage, done=0, total=total))
-
-        def on_shard(shard: Shard) -> None:
-            nonlocal done
-            done += shard.num_tokens
-            on_progress(Progress(stage=stage, done=done, total=total))
-
-        yield on_shard
 
 
 class _Bar:
@@ -113,7 +95,7 @@ class _Lines:
 def _rate(progress: Progress, seconds: float) -> str:
     if not progress.done or seconds < 0.1:
         return ""
-    unit = "MB/s" if progress.stage == "reading" else "M tokens/s"
+    unit = {"bytes": "MB/s", "tokens": "M tokens/s"}[progress.unit]
     return f"{progress.done / seconds / 1e6:.1f} {unit}"
 
 
@@ -131,7 +113,7 @@ def build_view(report: BuildReport, out: str) -> View:
         "num_bytes": sum(shard.num_bytes for shard in manifest.shards),
         "notices": list(report.notices),
         "seconds": report.seconds,
-        "peak_process_bytes": peak_process_bytes(),
+        "peak_process_bytes": report.peak_process_bytes,
     }
     if report.was_finished:
         return View(data=data, text=f"{out} already holds this dataset: nothing to do.\n")
@@ -248,12 +230,6 @@ def vocabulary_view(tokenizer: PretrainingTokenizer, report: VocabularyReport, o
     return View(data=data, text="\n".join(lines) + "\n")
 
 
-def peak_process_bytes() -> int:
-    """Return the largest resident memory of this process and of any finished child."""
-    usage = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return max(item.ru_maxrss for item in usage) * 1024
-
-
 def _documents_table(manifest: Manifest) -> Table:
     table = _table("documents", ["split", "documents", "tokens", ""], right=(1, 2))
     documents, tokens = manifest.ledger["documents"], manifest.ledger["document_tokens"]
@@ -303,7 +279,7 @@ def _last_line(report: BuildReport, out: str) -> Text:
     unknown = sum(count for fates in unknowns.values() for count in fates.values())
     return Text(
         f"{text_bytes / 1e6:,.1f} MB of text in {seconds:,.1f} s ({text_bytes / 1e6 / seconds:,.1f}"
-        f" MB/s), [UNK] {_share(unknown, known)}, peak {peak_process_bytes() / 1e6:,.0f} MB a "
+        f" MB/s), [UNK] {_share(unknown, known)}, peak {report.peak_process_bytes / 1e6:,.0f} MB a "
         f"process.\n{out} is a dataset; look inside with: clozemill inspect {out}"
     )
 

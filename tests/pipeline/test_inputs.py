@@ -9,10 +9,11 @@ import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.pipeline.small_corpora import read_options
 
 from clozemill.pipeline.errors import InputError
 from clozemill.pipeline.inputs import Listing, list_inputs
-from clozemill.pipeline.read import ReadOptions, ReadTally, read_document_at, read_documents
+from clozemill.pipeline.read import ReadTally, read_document_at, read_documents
 
 
 def listed(*inputs: object, **options: Any) -> Listing:
@@ -26,7 +27,7 @@ def paths(listing: Listing) -> list[str]:
 
 
 def texts(listing: Listing) -> list[str]:
-    options = ReadOptions()
+    options = read_options()
     return [d.text for split in listing.splits for d in read_documents(split, options, ReadTally())]
 
 
@@ -224,7 +225,7 @@ def test_s3_objects_are_listed_split_and_read(bucket: str, tmp_path: Path) -> No
     assert texts(listing) == [*expected, "in arrow", "in a table"]
     url = f"s3://{bucket}/data/a.jsonl"
     offset = len('{"text": "document 0"}\n')
-    assert read_document_at(url, offset, ReadOptions()).text == "document 1"
+    assert read_document_at(url, offset, read_options()).text == "document 1"
     with pytest.raises(InputError, match=rf"^s3://{bucket}/gone\.txt does not exist"):
         listed(f"s3://{bucket}/gone.txt")
 
@@ -253,7 +254,7 @@ def test_saved_datasets_are_read_by_rows(tmp_path: Path) -> None:
         assert len(listing.splits) > 1
         assert texts(listing) == values
         assert paths(listing) == [name]
-        assert read_document_at(name, 7, ReadOptions()).text == "text 7"
+        assert read_document_at(name, 7, read_options()).text == "text 7"
     assert texts(listed(f"hf:{tmp_path}/both:test")) == ["held out"]
     errors = {
         "both:dev": r"has no split 'dev'; name one of test, train as hf:NAME:CONFIG:SPLIT or hf:",

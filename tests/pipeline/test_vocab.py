@@ -14,13 +14,15 @@ import pytest
 from clozemill.pipeline.encode import make_encoder
 from clozemill.pipeline.errors import TokenizerError
 from clozemill.pipeline.tokenizer import PretrainingTokenizer, load_tokenizer
-from clozemill.pipeline.vocab import VocabularySettings, train_vocabulary
+from clozemill.pipeline.vocab import train_vocabulary
+from clozemill.pipeline.vocab_settings import VocabularySettings
 
 TIES = "Wel come to the Tok en izers libr ary."
 
 TRAIN_ELSEWHERE = """
 import json, sys
-from clozemill.pipeline.vocab import VocabularySettings, train_vocabulary
+from clozemill.pipeline.vocab import train_vocabulary
+from clozemill.pipeline.vocab_settings import VocabularySettings
 texts = json.load(sys.stdin)
 settings = VocabularySettings(vocab_size=int(sys.argv[1]))
 tokenizer, report = train_vocabulary(texts, settings)
