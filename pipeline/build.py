@@ -12,7 +12,7 @@ from clozemill.pipeline.engine import make_engine
 from clozemill.pipeline.errors import ConfigError, InputError
 from clozemill.pipeline.fingerprints import identify
 from clozemill.pipeline.finish import Outcome, finish
-from clozemill.pipeline.inputs import Listing, list_inputs
+from clozemill.pipeline.inputs import Listing, check_unchanged, list_inputs
 from clozemill.pipeline.ledger import Ledger
 from clozemill.pipeline.manifest import Manifest, read_manifest
 from clozemill.pipeline.mapping import MapReceipt, run_map_task
@@ -93,6 +93,7 @@ def _run(job: Job, stages: Stages) -> BuildReport:
     job.tokenizer.save(workspace.tokenizer_dir, model_max_length=config.max_seq_length)
     with _discarding_hopeless(workspace):
         mapped = stages.run("reading", run_map_task, map_tasks(job))
+        check_unchanged([file for listing in job.listings for file in listing.files])
     with _discarding_hopeless(workspace, has_read_all=True):
         tally = _close_reading(mapped, config)
         parts = tuple(sorted(part for receipt in mapped for part in receipt.parts))
