@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,17 +11,17 @@ from numpy.typing import NDArray
 
 from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.documents import copy_id
-from clozemill.pipeline.instances import Corpus
-from clozemill.pipeline.jit import kernel
-from clozemill.pipeline.plan import (
-    Bucket,
+from clozemill.pipeline.instances import Corpus, starts_of
+from clozemill.pipeline.parts import (
     big_endian,
     cell_rows,
-    list_lengths,
+    gather_lists,
     open_part,
     part_ids,
+    without_lists,
 )
-from clozemill.pipeline.splits import SplitRule, num_passes
+from clozemill.pipeline.plan import Bucket
+from clozemill.pipeline.splits import SplitRule, num_passes, source_weights
 
 FATES = ("kept", "no_tokens", "too_few_sentences", "unsampled")
 """What becomes of a distinct document; its further copies are `duplicate`."""
@@ -72,12 +71,12 @@ class BucketDocuments:
     def corpus(self, paths: Sequence[Path]) -> Corpus:
         """Return the kept documents as flat arrays, in id order, copied from the parts."""
         kept = self.kept
-        tokens = _gather("tokens", self.table, kept, paths)
-        sentence_lengths = _gather("sentence_lengths", self.table, kept, paths)
+        tokens = gather_lists("tokens", self.table, kept, paths)
+        sentence_lengths = gather_lists("sentence_lengths", self.table, kept, paths)
         return Corpus(
             tokens=tokens,
-            sentence_starts=_starts(sentence_lengths),
-            document_starts=_starts(self.numbers("num_sentences")[kept]),
+            sentence_starts=starts_of(sentence_lengths),
+            document_starts=starts_of(self.numbers("num_sentences")[kept]),
             document_ids=self.ids[kept],
             num_passes=self.num_passes[kept],
             text_groups=self._text_groups[kept],
@@ -121,59 +120,13 @@ def _occurrences(bucket: Bucket, paths: Sequence[Path], split: SplitRule) -> pa.
     for number, path in enumerate(paths):
         part = open_part(path)
         rows = cell_rows(part, bucket.first_cell, bucket.stop_cell)
-        piece = _without_lists(part, number, rows)
+        piece = without_lists(part, number, rows)
         pieces.append(piece if split.is_by_input else _of_split(piece, bucket, split))
     table = pa.Table.from_batches(pieces).combine_chunks()
     if split.is_by_input:
         table = _of_split_by_input(table, bucket)
     keys = [(name, "ascending") for name in ("document_id", "source", "external_id")]
     return table.take(pc.sort_indices(table, sort_keys=keys)).combine_chunks()
-
-
-_LISTS = {"tokens": "num_tokens", "sentence_lengths": "num_sentences"}
-"""The list columns of a part, and what the length of a list is called."""
-
-
-def _without_lists(part: pa.RecordBatch, number: int, rows: slice) -> pa.RecordBatch:
-    """Return rows of a part with each list replaced by its length and place."""
-    piece = part.slice(rows.start, rows.stop - rows.start)
-    columns = {name: piece[name] for name in part.schema.names if name not in _LISTS}
-    for name, length_name in _LISTS.items():
-        columns[length_name] = pa.array(list_lengths(piece[name]))
-        columns[f"{name}_start"] = piece[name].offsets[:-1]
-    columns["part"] = pa.repeat(pa.scalar(number, pa.int64()), len(piece))
-    return pa.record_batch(columns)
-
-
-def _gather(
-    name: str, table: pa.Table, rows: NDArray[np.int64], paths: Sequence[Path]
-) -> NDArray[Any]:
-    """Return the lists of a column, end to end, for the given rows."""
-    parts = table["part"].to_numpy()[rows]
-    lengths = table[_LISTS[name]].to_numpy()[rows]
-    sources = table[f"{name}_start"].to_numpy()[rows]
-    starts = _starts(lengths)
-    out: NDArray[Any] | None = None
-    for number in np.unique(parts):
-        values = open_part(paths[number])[name].values.to_numpy()
-        if out is None:
-            out = np.empty(int(starts[-1]), values.dtype)
-        chosen = np.flatnonzero(parts == number)
-        _copy_runs(values, sources[chosen], lengths[chosen], out, starts[chosen])
-    assert out is not None, "a bucket has kept documents"
-    return out
-
-
-@kernel
-def _copy_runs(
-    values: NDArray[Any],
-    sources: NDArray[np.int64],
-    lengths: NDArray[np.int64],
-    out: NDArray[Any],
-    targets: NDArray[np.int64],
-) -> None:
-    for i in range(len(sources)):
-        out[targets[i] : targets[i] + lengths[i]] = values[sources[i] : sources[i] + lengths[i]]
 
 
 def _of_split(piece: pa.RecordBatch, bucket: Bucket, split: SplitRule) -> pa.RecordBatch:
@@ -210,15 +163,11 @@ def _settle(
 ) -> tuple[NDArray[np.int8], NDArray[np.int64]]:
     """Return each document's fate and its number of passes, (D,) both."""
     num_sentences = documents["num_sentences"].to_numpy()
-    passes = num_passes(ids, documents["source"].to_pylist(), config)
+    sources = documents["source"].combine_chunks().dictionary_encode()
+    weights = source_weights(sources.dictionary.to_pylist(), config)[sources.indices.to_numpy()]
+    passes = num_passes(ids, weights, config)
     fates = np.where(passes == 0, UNSAMPLED, KEPT).astype(np.int8)
     fates[num_sentences < config.min_document_sentences] = TOO_FEW_SENTENCES
     fates[num_sentences == 0] = NO_TOKENS
     passes[fates != KEPT] = 0
     return fates, passes
-
-
-def _starts(lengths: NDArray[np.integer]) -> NDArray[np.int64]:
-    starts = np.zeros(len(lengths) + 1, np.int64)
-    np.cumsum(lengths, out=starts[1:])
-    return starts

@@ -1,18 +1,17 @@
 """The build: inputs -> documents -> sentences -> instances -> variants -> shards -> manifest."""
 
-import contextlib
 import dataclasses
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from clozemill.pipeline.build_identity import identify
 from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.engine import make_engine
-from clozemill.pipeline.errors import ConfigError, InputError
-from clozemill.pipeline.fingerprints import identify
+from clozemill.pipeline.errors import ConfigError
 from clozemill.pipeline.finish import Outcome, finish
-from clozemill.pipeline.inputs import Listing, check_unchanged, list_inputs
+from clozemill.pipeline.inputs import check_unchanged, list_config_inputs
 from clozemill.pipeline.ledger import Ledger
 from clozemill.pipeline.manifest import Manifest, read_manifest
 from clozemill.pipeline.mapping import MapReceipt, run_map_task
@@ -48,6 +47,9 @@ def build(
 ) -> BuildReport:
     """Build the dataset that the configuration describes, or resume building it.
 
+    With several workers, a script calls it below `if __name__ == "__main__":`, since workers
+    import the script.
+
     Args:
         config: What to build from what, and where.
         on_progress: Called now and then, from this thread.
@@ -77,13 +79,12 @@ def _prepare(config: BuildConfig, workspace: Workspace) -> Job:
     """Return the job once it is clear that its tokenizer, masks and inputs can be used."""
     tokenizer = load_tokenizer(config.tokenizer)
     mask_rule(config, tokenizer)
-    listings = _list_all(config, workspace)
-    files = [file for listing in listings for file in listing.files]
+    inputs = list_config_inputs(config, workspace.spool_dir)
     return Job(
         config=config,
         tokenizer=tokenizer,
-        listings=listings,
-        identity=identify(config, tokenizer, files),
+        inputs=inputs,
+        identity=identify(config, tokenizer, inputs.files),
         workspace=workspace,
     )
 
@@ -91,10 +92,10 @@ def _prepare(config: BuildConfig, workspace: Workspace) -> Job:
 def _run(job: Job, stages: Stages) -> BuildReport:
     config, workspace = job.config, job.workspace
     job.tokenizer.save(workspace.tokenizer_dir, model_max_length=config.max_seq_length)
-    with _discarding_hopeless(workspace):
+    with workspace.discarding_hopeless():
         mapped = stages.run("reading", run_map_task, map_tasks(job))
-        check_unchanged([file for listing in job.listings for file in listing.files])
-    with _discarding_hopeless(workspace, has_read_all=True):
+        check_unchanged(job.inputs.files)
+    with workspace.discarding_hopeless(has_read_all=True):
         tally = _close_reading(mapped, config)
         parts = tuple(sorted(part for receipt in mapped for part in receipt.parts))
         plan = make_plan(workspace.map_dir, parts, config)
@@ -105,42 +106,13 @@ def _run(job: Job, stages: Stages) -> BuildReport:
         config,
         manifest,
         num_special_in_text=sum(receipt.num_special_in_text for receipt in mapped),
-        ignored=[name for listing in job.listings for name in listing.ignored],
+        ignored=job.inputs.ignored,
     )
     return BuildReport(
         manifest=manifest,
         was_finished=False,
         notices=(*plan.notices, *notices),
         seconds=stages.seconds,
-    )
-
-
-@contextlib.contextmanager
-def _discarding_hopeless(workspace: Workspace, *, has_read_all: bool = False) -> Iterator[None]:
-    """Leave nothing behind after an input that this very command can never be built from.
-
-    What was read is kept while another try may read the rest: a network may come back.
-    """
-    try:
-        yield
-    except InputError:
-        if has_read_all or not any(workspace.map_dir.glob("*.json")):
-            workspace.discard()
-        raise
-
-
-def _list_all(config: BuildConfig, workspace: Workspace) -> tuple[Listing, ...]:
-    workspace.spool_dir.mkdir(parents=True, exist_ok=True)
-    return tuple(
-        list_inputs(
-            inputs,
-            input_format=config.input_format,
-            layout=config.layout,
-            spool_dir=workspace.spool_dir,
-            split_bytes=config.split_bytes,
-        )
-        for inputs in (config.inputs, config.validation)
-        if inputs
     )
 
 

@@ -10,8 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from clozemill.pipeline.errors import DatasetError
-from clozemill.pipeline.identity import Spans
-from clozemill.pipeline.instances import MaskBatch, TokenBatch
+from clozemill.pipeline.instances import MaskBatch, Spans, TokenBatch
 
 
 class InstanceColumns(NamedTuple):

@@ -1,9 +1,8 @@
 """The configuration of a build: one record from which flags, TOML keys and docs are made."""
 
 import dataclasses
-import hashlib
-import json
 import tomllib
+import typing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -20,6 +19,10 @@ masks: the variants laid over the instances; enters the dataset fingerprint with
 layout: how the files hold them; changes bytes, never the dataset digest.
 execution: how the work is done; changes nothing that is written.
 """
+
+
+SPLITS = ("train", "validation")
+"""The splits a dataset can have, in the order they are listed."""
 
 
 def _setting(default: Any, kind: Kind, text: str, choices: tuple[str, ...] = ()) -> Any:
@@ -135,7 +138,7 @@ class BuildConfig:
     )
     shard_size: int = _setting(65_536, "layout", "Most instances in one shard.")
 
-    split_bytes: int = _setting(
+    input_split_bytes: int = _setting(
         32 << 20, "execution", "About how much of the inputs one task reads, in bytes as stored."
     )
     workers: int | None = _setting(None, "execution", "Worker processes; by default all cores.")
@@ -205,30 +208,50 @@ _RANGES: dict[str, tuple[int, int]] = {
     "limit_documents": (1, 2**62),
     "bucket_tokens": (1_000, 100_000_000),
     "shard_size": (1, 10_000_000),
-    "split_bytes": (1_000, 2**40),
+    "input_split_bytes": (1_000, 2**40),
     "workers": (1, 4_096),
     "seed": (0, 2**64 - 1),
     "split_seed": (0, 2**64 - 1),
 }
 
 
-_TYPES: dict[Any, tuple[tuple[type, ...], str]] = {
-    bool: ((bool,), "true or false"),
-    float: ((int, float), "a number"),
-    int: ((int,), "a whole number"),
-    int | None: ((int, type(None)), "a whole number"),
-    str: ((str,), "text"),
-    str | None: ((str, type(None)), "text"),
-    tuple[str, ...]: ((tuple,), "a list of texts"),
-    tuple[tuple[str, float], ...]: ((tuple,), "a table of numbers"),
+_TYPES: dict[Any, str] = {
+    bool: "true or false",
+    float: "a number",
+    int: "a whole number",
+    int | None: "a whole number",
+    str: "text",
+    str | None: "text",
+    tuple[str, ...]: "a list of texts",
+    tuple[tuple[str, float], ...]: "a table of numbers",
 }
+"""The types of fields, as an error names them."""
 
 
 def _check_type(item: "dataclasses.Field[Any]", value: Any) -> None:
     """Raise `ConfigError` unless the value is of the field's type; TOML and callers err."""
-    kinds, meaning = _TYPES[item.type]
-    if not isinstance(value, kinds) or (isinstance(value, bool) and item.type is not bool):
-        raise ConfigError(f"{item.name} is {value!r}; it must be {meaning}.")
+    if not _is_of_type(value, item.type):
+        raise ConfigError(f"{item.name} is {value!r}; it must be {_TYPES[item.type]}.")
+
+
+def _is_of_type(value: Any, kind: Any) -> bool:
+    """Return whether a value is of a type that a field has; `bool` is no number here.
+
+    >>> _is_of_type((("wiki", 2),), tuple[tuple[str, float], ...]), _is_of_type(True, int | None)
+    (True, False)
+    """
+    members = typing.get_args(kind)
+    if typing.get_origin(kind) is tuple:
+        if not isinstance(value, tuple):
+            return False
+        if members[-1] is Ellipsis:
+            members = members[:1] * len(value)
+        return len(value) == len(members) and all(map(_is_of_type, value, members))
+    if members:
+        return any(_is_of_type(value, member) for member in members)
+    if isinstance(value, bool):
+        return kind is bool
+    return isinstance(value, (int, float) if kind is float else kind)
 
 
 def _check_utf8(name: str, value: Any) -> None:
@@ -247,23 +270,8 @@ def _check_choice(item: "dataclasses.Field[Any]", value: Any) -> None:
 
 
 def _check_range(name: str, value: float, low: float, high: float) -> None:
-    if not isinstance(value, int | float) or not low <= value <= high:
+    if not low <= value <= high:  # so that NaN is refused too
         raise ConfigError(f"{name} is {value!r}; it must be between {low} and {high}.")
-
-
-def fingerprint(settings: dict[str, Any]) -> str:
-    """Return the hex BLAKE2b-128 of settings as canonical JSON.
-
-    >>> fingerprint({"b": 1, "a": 2}) == fingerprint({"a": 2, "b": 1})
-    True
-    """
-    text = json.dumps(settings, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-
-
-def dataset_fingerprint(instance_fingerprint: str, config: BuildConfig) -> str:
-    """Return the fingerprint of instances with their masks; only settings of masks are read."""
-    return fingerprint({"instances": instance_fingerprint, "masks": config.settings("masks")})
 
 
 def read_config_file(path: str | Path) -> dict[str, Any]:
@@ -277,7 +285,7 @@ def read_config_file(path: str | Path) -> dict[str, Any]:
             table = tomllib.load(stream)
     except OSError as error:
         raise ConfigError(f"cannot read the configuration {path}: {error.strerror}.") from error
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # bytes that are not UTF-8 included
         raise ConfigError(f"{path} is not TOML: {error}.") from error
     known = {item.name for item in dataclasses.fields(BuildConfig)}
     settings = {key.replace("-", "_"): value for key, value in table.items()}

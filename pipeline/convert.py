@@ -6,8 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from clozemill.pipeline.config import BuildConfig, fingerprint
+from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.dataset import open_dataset
+from clozemill.pipeline.fingerprints import layout_fingerprint
 from clozemill.pipeline.manifest import Manifest
 from clozemill.pipeline.rewrite import Rewrite, rewrite_dataset
 from clozemill.pipeline.shards import Shard
@@ -47,7 +48,7 @@ def convert_dataset(
     config: BuildConfig = dataclasses.replace(dataset.manifest.build_config(), **changes)
 
     def finish(manifest: Manifest) -> Manifest:
-        layout = fingerprint(config.settings("layout"))
+        layout = layout_fingerprint(config)
         fingerprints = dataclasses.replace(manifest.fingerprints, layout=layout)
         return dataclasses.replace(manifest, fingerprints=fingerprints)
 

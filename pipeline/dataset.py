@@ -20,9 +20,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
+from clozemill.pipeline.config import SPLITS
 from clozemill.pipeline.errors import DatasetError
-from clozemill.pipeline.manifest import SPLITS, TOKENIZER_FOLDER, Manifest, read_manifest
-from clozemill.pipeline.schema import document_schema, instance_schema, token_dtype
+from clozemill.pipeline.instances import starts_of, token_dtype
+from clozemill.pipeline.manifest import TOKENIZER_FOLDER, Manifest, read_manifest
+from clozemill.pipeline.schema import document_schema, instance_schema
 from clozemill.pipeline.shards import DocumentsFile, Shard, ShardReader, check_size, open_arrow
 
 _CACHED_BATCHES = 128
@@ -49,7 +51,7 @@ class Dataset:
         for file in self.manifest.files:
             check_size(folder / file.path, file.num_bytes)
         self._firsts = {
-            split: _starts([shard.num_instances for shard in self.manifest.shards_of(split)])
+            split: starts_of([shard.num_instances for shard in self.manifest.shards_of(split)])
             for split in self.manifest.splits
         }
         self._forget()
@@ -225,7 +227,3 @@ def read_documents(folder: Path, file: DocumentsFile) -> Iterator[pa.RecordBatch
             f"{path} has {num_rows} rows, but the manifest says {file.num_documents}; copy it "
             "again or rebuild the dataset."
         )
-
-
-def _starts(counts: list[int]) -> NDArray[np.int64]:
-    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)

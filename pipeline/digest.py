@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from clozemill.pipeline.canonical import binary_column, join_rows, record_column
 from clozemill.pipeline.columns import InstanceColumns, read_columns
-from clozemill.pipeline.identity import span_records
+from clozemill.pipeline.instance_ids import span_records
 from clozemill.pipeline.instances import MaskBatch
 
 _HEADER = np.dtype(

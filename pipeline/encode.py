@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from clozemill.pipeline import wordtable
 from clozemill.pipeline.errors import TokenizerError
+from clozemill.pipeline.instances import starts_of
 from clozemill.pipeline.tokenizer import PretrainingTokenizer, backend_steps
 from clozemill.pipeline.words import (
     MAX_WORDS,
@@ -104,10 +105,8 @@ class WordEncoder(Encoder):
         parts = list(self._encode_all(sentences))
         if len(parts) == 1:
             return parts[0]
-        starts = np.zeros(len(sentences) + 1, np.int64)
-        lengths = [np.diff(part.starts) for part in parts]
-        np.cumsum(np.concatenate(lengths), out=starts[1:])
-        return Encoded(np.concatenate([part.token_ids for part in parts]), starts)
+        lengths = np.concatenate([np.diff(part.starts) for part in parts])
+        return Encoded(np.concatenate([part.token_ids for part in parts]), starts_of(lengths))
 
     def _encode_all(self, sentences: Sequence[str]) -> Iterator[Encoded]:
         text, offsets = utf8(sentences)
@@ -219,8 +218,7 @@ def _trie(pieces: tuple[str, ...]) -> Trie:
         bare = piece.removeprefix("##")
         if bare.isascii() and bare.isalnum():
             entries.append((bare.encode(), int(bare != piece), token_id))
-    starts = np.zeros(len(entries) + 1, np.int64)
-    np.cumsum([len(text) for text, _, _ in entries], out=starts[1:])
+    starts = starts_of([len(text) for text, _, _ in entries])
     text = np.frombuffer(b"".join(text for text, _, _ in entries), np.uint8)
     numbers = np.array([entry[1:] for entry in entries], np.int64).reshape(-1, 2).T.copy()
     most_nodes = int(starts[-1]) + 2
@@ -245,6 +243,6 @@ def _encode_plain(tokenizer: PretrainingTokenizer, sentences: Sequence[str]) -> 
         ids = [encoding.ids for encoding in encodings]
         lengths += map(len, ids)
         parts.append(np.fromiter(itertools.chain.from_iterable(ids), tokenizer.token_dtype))
-    starts = np.zeros(len(sentences) + 1, np.int64)
-    np.cumsum(lengths, out=starts[1:])
-    return Encoded(np.concatenate(parts or [np.empty(0, tokenizer.token_dtype)]), starts)
+    return Encoded(
+        np.concatenate(parts or [np.empty(0, tokenizer.token_dtype)]), starts_of(lengths)
+    )

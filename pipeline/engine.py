@@ -26,6 +26,14 @@ Result = TypeVar("Result")
 _PRELOAD = "clozemill.pipeline.preload"
 """What workers need: imported once, before they are forked."""
 
+_UNGUARDED = (
+    "workers import the script that starts a build and must not start another; put what the "
+    'script does below `if __name__ == "__main__":`.'
+)
+
+_FAILED_TO_START = 1
+"""Exit code of a worker that raised before it took a task; signals give negative ones."""
+
 Results: TypeAlias = Generator[Result, None, None]
 """Results as they come; closing it early stops the work."""
 
@@ -82,8 +90,13 @@ class LocalEngine:
 
         A fork server, since Arrow's and the tokenizer's threads do not survive a plain fork, and
         since it imports once what all workers need.
+
+        Raises:
+            ConfigError: This is a worker that imports the script that started it.
         """
         if self._workers > 1:
+            if getattr(multiprocessing.current_process(), "_inheriting", False):
+                raise ConfigError(_UNGUARDED)
             context = multiprocessing.get_context("forkserver")
             context.set_forkserver_preload([_PRELOAD])
             with _environment(SINGLE_THREADED), _interrupts_held_back():
@@ -103,6 +116,7 @@ class LocalEngine:
 
         Raises:
             ClozemillError: A worker died, for instance because memory ran out.
+            ConfigError: Workers cannot import the script that started the build.
         """
         if self._pool is None:
             yield from map(function, tasks)
@@ -111,11 +125,16 @@ class LocalEngine:
             # Submitting is what starts the workers.
             with _interrupts_held_back():
                 pending = [self._pool.submit(function, task) for task in tasks]
+            processes = list(self._pool._processes.values())
             # This process will need the same, and has nothing to do but wait.
             threading.Thread(target=importlib.import_module, args=[_PRELOAD]).start()
             for future in as_completed(pending):
                 yield future.result()
         except BrokenProcessPool as error:
+            # Wait for the thread that collects the exit codes; two readers lose them.
+            self._pool.shutdown()
+            if any(process.exitcode == _FAILED_TO_START for process in processes):
+                raise ConfigError(_UNGUARDED) from error
             raise ClozemillError(
                 "a worker process died, perhaps because memory ran out; the same command "
                 "resumes the build, with fewer --workers if memory is short."

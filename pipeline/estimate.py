@@ -16,7 +16,7 @@ from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.documents import Document
 from clozemill.pipeline.engine import usable_cores
 from clozemill.pipeline.errors import InputError
-from clozemill.pipeline.inputs import InputSplit, Listing, list_inputs
+from clozemill.pipeline.inputs import Inputs, InputSplit, Listing, list_config_inputs
 from clozemill.pipeline.read import ReadOptions, ReadTally, read_documents
 
 SAMPLE_SPLITS = 8
@@ -57,15 +57,13 @@ class BuildEstimate:
 class _Sample:
     documents: list[Document]
     num_bytes: int
-    """Stored bytes of the split, which the sample stands for."""
+    """Stored bytes of what the sample stands for: a split, or all inputs."""
 
     num_text_bytes: float
-    """About how many bytes of text the split holds."""
+    """About how many bytes of text that holds."""
 
-    @property
-    def num_documents(self) -> float:
-        """About how many documents the split holds."""
-        return len(self.documents) * self.num_text_bytes / max(_text_bytes(self.documents), 1)
+    num_documents: float
+    """About how many documents that holds."""
 
 
 def estimate_build(config: BuildConfig) -> BuildEstimate:
@@ -75,18 +73,28 @@ def estimate_build(config: BuildConfig) -> BuildEstimate:
         ClozemillError: The build would fail on the sample.
     """
     with tempfile.TemporaryDirectory() as folder:
-        listing = list_inputs(
-            config.inputs,
-            input_format=config.input_format,
-            layout=config.layout,
-            spool_dir=Path(folder),
-        )
-        samples = [_sample(split, config) for split in _spread(listing.splits)]
-        documents = [document for sample in samples for document in sample.documents]
-        if not documents:
+        inputs = list_config_inputs(config, Path(folder))
+        training = _sample(inputs.training, config)
+        validation = _sample(inputs.validation, config)
+        if not training.documents:
             raise InputError("no documents in the sample; check the inputs and --text-field.")
-        report = _build_sample(documents[: config.limit_documents], config, Path(folder))
-    return _scaled(report, config, listing, samples)
+        report = _build_sample(training, validation, config, Path(folder))
+    return _scaled(report, config, inputs, (training, validation))
+
+
+def _sample(listing: Listing, config: BuildConfig) -> _Sample:
+    """Return documents from all over some inputs."""
+    samples = [_split_sample(split, config) for split in _spread(listing.splits)]
+    documents = [document for sample in samples for document in sample.documents]
+    num_bytes = sum(split.num_bytes for split in listing.splits)
+    # Each split stands for as much of the inputs as it is large.
+    represented = num_bytes / max(sum(sample.num_bytes for sample in samples), 1)
+    return _Sample(
+        documents=documents[: config.limit_documents],
+        num_bytes=num_bytes,
+        num_text_bytes=represented * sum(sample.num_text_bytes for sample in samples),
+        num_documents=represented * sum(sample.num_documents for sample in samples),
+    )
 
 
 def _spread(splits: Sequence[InputSplit]) -> list[InputSplit]:
@@ -95,7 +103,7 @@ def _spread(splits: Sequence[InputSplit]) -> list[InputSplit]:
     return [splits[int(i * step)] for i in range(min(len(splits), SAMPLE_SPLITS))]
 
 
-def _sample(split: InputSplit, config: BuildConfig) -> _Sample:
+def _split_sample(split: InputSplit, config: BuildConfig) -> _Sample:
     documents: list[Document] = []
     num_characters = 0
     is_whole = True
@@ -111,8 +119,12 @@ def _sample(split: InputSplit, config: BuildConfig) -> _Sample:
         text_bytes = _text_bytes(documents[:-1])
         stored_bytes = (documents[-1].origin_offset - split.start) / _expansion(split)
     share = max(stored_bytes / max(split.num_bytes, 1), 1e-9)
+    num_text_bytes = text_bytes / share
     return _Sample(
-        documents=documents, num_bytes=split.num_bytes, num_text_bytes=text_bytes / share
+        documents=documents,
+        num_bytes=split.num_bytes,
+        num_text_bytes=num_text_bytes,
+        num_documents=len(documents) * num_text_bytes / max(_text_bytes(documents), 1),
     )
 
 
@@ -130,53 +142,52 @@ def _expansion(split: InputSplit) -> float:
         return float(text_bytes / max(stored.tell(), 1))
 
 
-def _build_sample(documents: list[Document], config: BuildConfig, folder: Path) -> BuildReport:
-    for name, chosen in (("warm-up", documents[:SAMPLE_DOCUMENTS]), ("sample", documents)):
-        path = folder / f"{name}.jsonl"
-        with path.open("w", encoding="utf-8") as stream:
-            for document in chosen:
-                record = {"text": document.text, "source": document.source}
-                stream.write(json.dumps(record) + "\n")
-        # The first build compiles what is not yet compiled, so that the second one is timed.
-        report = build(
-            dataclasses.replace(
-                config,
-                inputs=(str(path),),
-                out=str(folder / name),
-                validation=(),
-                source_field="source",
-                id_field=None,
-                text_field="text",
-                limit_documents=None,
-                workers=1,
-                engine="local",
-            )
-        )
-    return report
+def _build_sample(
+    training: _Sample, validation: _Sample, config: BuildConfig, folder: Path
+) -> BuildReport:
+    """Return the report of a build of the samples as one task after the other."""
+    sample = dataclasses.replace(
+        config,
+        inputs=(str(_write(training, folder / "training.jsonl")),),
+        validation=tuple(
+            str(_write(validation, folder / "validation.jsonl")) for _ in config.validation[:1]
+        ),
+        source_field="source",
+        id_field=None,
+        text_field="text",
+        limit_documents=None,
+        workers=1,
+        engine="local",
+    )
+    # The first build compiles what is not yet compiled, so that the second one is timed.
+    build(dataclasses.replace(sample, out=str(folder / "warm-up")))
+    return build(dataclasses.replace(sample, out=str(folder / "sample")))
+
+
+def _write(sample: _Sample, path: Path) -> Path:
+    with path.open("w", encoding="utf-8") as stream:
+        for document in sample.documents:
+            record = {"text": document.text, "source": document.source}
+            stream.write(json.dumps(record) + "\n")
+    return path
 
 
 def _scaled(
-    report: BuildReport, config: BuildConfig, listing: Listing, samples: Sequence[_Sample]
+    report: BuildReport, config: BuildConfig, inputs: Inputs, samples: Sequence[_Sample]
 ) -> BuildEstimate:
     manifest = report.manifest
     records = manifest.ledger["records"][""]
-    num_input_bytes = sum(split.num_bytes for split in listing.splits)
-    # Each sample stands for as much of the input as its split is large.
-    represented = num_input_bytes / max(sum(sample.num_bytes for sample in samples), 1)
-    num_documents = max(
-        represented * sum(sample.num_documents for sample in samples), records["documents_read"]
-    )
-    scale = max(
-        represented * sum(sample.num_text_bytes for sample in samples) / records["text_bytes"], 1.0
-    )
+    num_documents = max(sum(sample.num_documents for sample in samples), records["documents_read"])
+    num_text_bytes = sum(sample.num_text_bytes for sample in samples)
+    scale = max(num_text_bytes / records["text_bytes"], 1.0)
     if config.limit_documents and config.limit_documents < num_documents:
         scale *= config.limit_documents / num_documents
         num_documents = config.limit_documents
     workers = config.workers or usable_cores()
     instances = sum(entry.num_instances for entry in manifest.splits.values())
     return BuildEstimate(
-        num_files=len(listing.files),
-        num_input_bytes=num_input_bytes,
+        num_files=len(inputs.files),
+        num_input_bytes=sum(sample.num_bytes for sample in samples),
         num_text_bytes=round(scale * records["text_bytes"]),
         num_documents=round(num_documents),
         num_instances=round(scale * instances),

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from clozemill import __version__
-from clozemill.pipeline.config import BuildConfig
+from clozemill.pipeline.config import SPLITS, BuildConfig
 from clozemill.pipeline.digest import Digest
 from clozemill.pipeline.draws import GENERATOR_VERSION
 from clozemill.pipeline.errors import InputError
 from clozemill.pipeline.files import atomic_file, file_checksum
 from clozemill.pipeline.ledger import Ledger, close_ledger, merge_ledgers, to_json
 from clozemill.pipeline.manifest import (
-    SPLITS,
     Manifest,
     SplitEntry,
     TokenizerEntry,
@@ -22,8 +21,8 @@ from clozemill.pipeline.manifest import (
 )
 from clozemill.pipeline.plan import Plan
 from clozemill.pipeline.reduce import ReduceReceipt
-from clozemill.pipeline.sentences import sentence_rule
 from clozemill.pipeline.tasks import Job
+from clozemill.pipeline.tokenizer import ROLES
 from clozemill.pipeline.workspace import LOG_NAME, ORIGINS_NAME, TOKENIZER_FILES, Workspace
 
 
@@ -59,10 +58,7 @@ def _manifest(job: Job, outcome: Outcome, ledger: Ledger) -> Manifest:
     receipts = outcome.receipts
     return Manifest(
         package_version=__version__,
-        configuration={
-            **job.config.settings("instances", "masks", "layout"),
-            "sentences": sentence_rule(job.config),
-        },
+        configuration=job.identity.configuration,
         fingerprints=job.identity.fingerprints,
         tokenizer=_tokenizer_entry(job),
         generator_version=GENERATOR_VERSION,
@@ -82,11 +78,10 @@ def _manifest(job: Job, outcome: Outcome, ledger: Ledger) -> Manifest:
 
 def _tokenizer_entry(job: Job) -> TokenizerEntry:
     tokenizer = job.tokenizer
-    roles = ("pad", "unk", "cls", "sep", "mask")
     return TokenizerEntry(
         hash=tokenizer.hash,
         vocab_size=tokenizer.vocab_size,
-        special_ids={role: getattr(tokenizer, f"{role}_id") for role in roles},
+        special_ids={role: getattr(tokenizer, f"{role}_id") for role in ROLES},
         files=_tokenizer_files(job.workspace),
     )
 

@@ -26,25 +26,47 @@ class FoundFiles:
     """Datasets, unfinished builds and tokenizers, whose files are left out."""
 
 
-def files_below(fs: Any, root: str) -> FoundFiles:
-    """Return the files below a folder; the folder itself may be a dataset.
+def find_files(fs: Any, root: str, name: str) -> FoundFiles:
+    """Return every file below a folder or matching a pattern; the folder may be our own.
+
+    Args:
+        fs: The fsspec file system.
+        root: The folder or pattern, as the file system writes it.
+        name: The same, as the user wrote it.
 
     Raises:
-        InputError: A folder in it cannot be read.
+        InputError: There is none, or a folder cannot be read.
     """
+    if fs.isdir(root):
+        found = _files_below(fs, root)
+        if not found.files and not found.own_folders:
+            raise InputError(f"the folder {name} holds no files; name another.")
+        return found
+    if fs.exists(root):
+        raise InputError(f"{name} is neither file nor folder; pipe it in and name - as the input.")
+    if not any(character in root for character in "*?["):
+        raise InputError(f"{name} does not exist; check the path.")
+    found = _files_matching(fs, root)
+    if not found.files and not found.own_folders:
+        raise InputError(f"no file matches the pattern {name}; check it, and quote it.")
+    return found
+
+
+def is_file(info: dict[str, Any]) -> bool:
+    """Return whether a file system's entry can be read as a file."""
+    return info["type"] == "file" or (bool(info.get("islink")) and not _is_linked_folder(info))
+
+
+def _files_below(fs: Any, root: str) -> FoundFiles:
     found = _find(fs, root)
     return _without_own(found, root, _names_by_folder(found))
 
 
-def files_matching(fs: Any, pattern: str) -> FoundFiles:
-    """Return the files that match a pattern, and those below folders that do.
-
-    Raises:
-        InputError: A folder in it cannot be read.
-    """
+def _files_matching(fs: Any, pattern: str) -> FoundFiles:
+    """Return the files that match a pattern, and those below folders that do."""
     found: dict[str, Any] = {}
     for path, info in fs.glob(pattern, detail=True).items():
-        is_folder = is_linked_folder(info) or info["type"] == "directory"
+        is_folder = _is_linked_folder(info) or info["type"] == "directory"
         found |= _find(fs, path) if is_folder else {path: info}
     first_magic = min(pattern.find(character) for character in "*?[" if character in pattern)
     root = posixpath.dirname(pattern[:first_magic])
@@ -57,7 +79,7 @@ def files_matching(fs: Any, pattern: str) -> FoundFiles:
     return _without_own(found, root, names)
 
 
-def is_linked_folder(info: dict[str, Any]) -> bool:
+def _is_linked_folder(info: dict[str, Any]) -> bool:
     """Return whether a file system's entry is a symbolic link to a folder."""
     return bool(info.get("islink")) and posixpath.isdir(info["name"])
 

@@ -15,18 +15,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from fsspec.implementations.local import LocalFileSystem
 
+from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.errors import InputError
 from clozemill.pipeline.files import has_utf8_name, printable
-from clozemill.pipeline.input_folders import (
-    FoundFiles,
-    files_below,
-    files_matching,
-    is_linked_folder,
-)
+from clozemill.pipeline.input_folders import find_files, is_file
 from clozemill.pipeline.read_bytes import BLOCK_BYTES, open_arrow, open_binary, reading
 from clozemill.pipeline.read_hub import full_hub_name, is_hub_name, load_hub_dataset
 
-DEFAULT_SPLIT_BYTES = 32 << 20
 STANDARD_INPUT = "-"
 
 Format = Literal["txt", "jsonl", "parquet", "arrow", "hf"]
@@ -101,13 +96,56 @@ class Listing:
     hold a dataset, an unfinished build or a tokenizer."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inputs:
+    """All that a configuration names as inputs."""
+
+    training: Listing
+    validation: Listing
+    """Empty unless validation has inputs of its own."""
+
+    @property
+    def files(self) -> tuple[InputFile, ...]:
+        """Every file."""
+        return self.training.files + self.validation.files
+
+    @property
+    def splits(self) -> tuple[InputSplit, ...]:
+        """Every split."""
+        return self.training.splits + self.validation.splits
+
+    @property
+    def ignored(self) -> tuple[str, ...]:
+        """Every file that is not read."""
+        return self.training.ignored + self.validation.ignored
+
+
+def list_config_inputs(config: BuildConfig, spool_dir: Path) -> Inputs:
+    """Return what the inputs of a configuration name; see `list_inputs`.
+
+    Raises:
+        InputError: An input names nothing that can be read.
+    """
+
+    def listing(names: Sequence[str]) -> Listing:
+        return list_inputs(
+            names,
+            input_format=config.input_format,
+            layout=config.layout,
+            spool_dir=spool_dir,
+            split_bytes=config.input_split_bytes,
+        )
+
+    return Inputs(training=listing(config.inputs), validation=listing(config.validation))
+
+
 def list_inputs(
     inputs: Sequence[str],
     *,
     input_format: str | None,
     layout: str,
     spool_dir: Path,
-    split_bytes: int = DEFAULT_SPLIT_BYTES,
+    split_bytes: int,
 ) -> Listing:
     """Return the files and splits that inputs name.
 
@@ -200,12 +238,12 @@ def _stored_files(name: str, input_format: str | None) -> tuple[list[InputFile],
     fs.invalidate_cache()
     if fs.isfile(root):
         return [_named_file(fs, root, name, input_format)], []
-    found = _find(fs, root, name)
+    found = find_files(fs, root, name)
     files, others = [], []
     for path, info in sorted(found.files.items()):
         is_hidden = posixpath.basename(path).startswith(".")
         kind = format_of(path, None if is_hidden else input_format)
-        if kind is None or not _is_file(info):
+        if kind is None or not is_file(info):
             others.append(printable(_full_name(fs, path)))
         else:
             files.append(_input_file(fs, path, info, kind))
@@ -221,27 +259,6 @@ def _stored_files(name: str, input_format: str | None) -> tuple[list[InputFile],
             "folder of the texts."
         )
     return files, [*others, *own_folders]
-
-
-def _find(fs: Any, root: str, name: str) -> FoundFiles:
-    """Return every file below a folder or matching a pattern."""
-    if fs.isdir(root):
-        found = files_below(fs, root)
-        if not found.files and not found.own_folders:
-            raise InputError(f"the folder {name} holds no files; name another.")
-        return found
-    if fs.exists(root):
-        raise InputError(f"{name} is neither file nor folder; pipe it in and name - as the input.")
-    if not any(character in root for character in "*?["):
-        raise InputError(f"{name} does not exist; check the path.")
-    found = files_matching(fs, root)
-    if not found.files and not found.own_folders:
-        raise InputError(f"no file matches the pattern {name}; check it, and quote it.")
-    return found
-
-
-def _is_file(info: dict[str, Any]) -> bool:
-    return info["type"] == "file" or (bool(info.get("islink")) and not is_linked_folder(info))
 
 
 def _named_file(fs: Any, path: str, name: str, input_format: str | None) -> InputFile:

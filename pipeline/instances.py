@@ -3,10 +3,31 @@
 Legend: D documents, S sentences, T tokens, N instances, P spans.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+
+
+def starts_of(lengths: ArrayLike) -> NDArray[np.int64]:
+    """Return where runs of these lengths start that follow each other, and where the last ends.
+
+    >>> starts_of([2, 0, 3])
+    array([0, 2, 2, 5])
+    """
+    lengths = np.asarray(lengths)
+    starts = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, dtype=np.int64, out=starts[1:])
+    return starts
+
+
+def token_dtype(vocab_size: int) -> np.dtype[np.unsignedinteger]:
+    """Return the type of token ids: two bytes where the vocabulary fits them, else four.
+
+    >>> token_dtype(30_522), token_dtype(250_000)
+    (dtype('uint16'), dtype('uint32'))
+    """
+    return np.dtype(np.uint16 if vocab_size <= 1 << 16 else np.uint32)
 
 
 class Corpus(NamedTuple):
@@ -64,6 +85,28 @@ class Instances(NamedTuple):
 
     span_cut_back: NDArray[np.int64]
     """(P,): tokens of its last sentences that are not in the instance."""
+
+
+class Spans(NamedTuple):
+    """The spans of N instances as they are read and written: with the ids of their documents."""
+
+    starts: NDArray[np.int64]
+    """(N + 1,): where each instance's spans start in the arrays below."""
+
+    document_ids: NDArray[np.uint8]
+    """(P, 16): id of the document a span is of."""
+
+    first_sentence: NDArray[Any]
+    """(P,): its first sentence, counted within the document."""
+
+    num_sentences: NDArray[Any]
+    """(P,): how many sentences it runs over."""
+
+    cut_front: NDArray[Any]
+    """(P,): tokens of those sentences missing before the span's first token."""
+
+    cut_back: NDArray[Any]
+    """(P,): tokens of those sentences missing after the span's last token."""
 
 
 class TokenBatch(NamedTuple):

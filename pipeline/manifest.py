@@ -8,36 +8,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from clozemill.pipeline.config import BuildConfig
+from clozemill.pipeline.config import SPLITS, BuildConfig
 from clozemill.pipeline.errors import DatasetError
 from clozemill.pipeline.files import atomic_file
+from clozemill.pipeline.fingerprints import Fingerprints
 from clozemill.pipeline.shards import DocumentsFile, Shard
+from clozemill.pipeline.tokenizer import ROLES
 
 FORMAT_VERSION = 1
 """Raised when a reader of the last version would misread the files."""
 
 MANIFEST_NAME = "manifest.json"
-SPECIAL_ROLES = ("pad", "unk", "cls", "sep", "mask")
 TOKENIZER_FOLDER = "tokenizer"
-SPLITS = ("train", "validation")
-"""The splits a dataset can have, in the order they are listed."""
-
+"""Folder of the dataset's own tokenizer, beside its shards."""
 
 _FINGERPRINT = re.compile("[0-9a-f]{32}")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fingerprints:
-    """Hashes of what was asked for, as 32 hex digits."""
-
-    instances: str
-    """Of the settings that decide instances, the tokenizer and the library versions."""
-
-    dataset: str
-    """Of the above and the settings that decide masks."""
-
-    layout: str
-    """Of the settings that decide how files hold them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,7 +213,7 @@ def _check_whole(manifest: Manifest, where: str) -> None:
         raise _wrong(longest, "a length below 65,536", place)
     if not _FINGERPRINT.fullmatch(manifest.fingerprints.instances):
         raise _wrong(manifest.fingerprints.instances, "32 hex digits", f"{where}: fingerprints")
-    for role in SPECIAL_ROLES:
+    for role in ROLES:
         if manifest.tokenizer.special_ids.get(role, -1) not in range(manifest.tokenizer.vocab_size):
             raise DatasetError(f"{where} has no id for the {role} token; copy the dataset again.")
     for name, entry in manifest.splits.items():

@@ -1,9 +1,7 @@
 """The first stage: one task reads input splits and writes tokenized documents, sorted by id.
 
-A task writes *parts*: Arrow IPC files of one record batch whose documents stand in id order, so
-that the documents of any range of ids are a slice, found by binary search and read without a
-copy. A part holds about `PART_BYTES` of text, which bounds memory whatever the input's size. A
-receipt, written last, lists the parts; a rerun trusts it.
+A task writes *parts* (see `parts`). Each holds about `PART_CHARACTERS` of text, which bounds memory
+whatever the input's size. A receipt, written last, lists the parts; a rerun trusts it.
 """
 
 import dataclasses
@@ -16,18 +14,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from clozemill.pipeline.documents import Document, document_id
 from clozemill.pipeline.encode import Encoded, Encoder, make_encoder
-from clozemill.pipeline.files import atomic_file, write_json
+from clozemill.pipeline.files import write_json
 from clozemill.pipeline.inputs import InputSplit
+from clozemill.pipeline.instances import starts_of
+from clozemill.pipeline.parts import DocumentFacts, PartColumns, write_part
 from clozemill.pipeline.read import ReadOptions, ReadTally, read_documents
 from clozemill.pipeline.sentences import find_sentences
 from clozemill.pipeline.tokenizer import load_known_tokenizer
 
-PART_BYTES = 16 << 20
+PART_CHARACTERS = 16 << 20
 """Text held by a task before it writes a part; also bounds the sentences in memory."""
 
 PART_DOCUMENTS = 200_000
@@ -108,14 +107,14 @@ def _map(task: MapTask) -> MapReceipt:
     tally = ReadTally()
     encoder = _encoder(task.tokenizer_dir, task.tokenizer_hash)
     num_special_before = encoder.num_special_in_text
-    parts = tuple(
-        _write_part(documents, task, encoder, f"{task.name}-{number:05d}.arrow")
-        for number, documents in enumerate(_chunks(_task_documents(task, tally)))
-    )
+    sizes = {}
+    for number, documents in enumerate(_chunks(_task_documents(task, tally))):
+        name = f"{task.name}-{number:05d}.arrow"
+        sizes[name] = write_part(Path(task.map_dir) / name, _tokenize(documents, task, encoder))
     return MapReceipt(
         splits=task.splits,
-        parts=parts,
-        sizes=tuple((Path(task.map_dir) / part).stat().st_size for part in parts),
+        parts=tuple(sizes),
+        sizes=tuple(sizes.values()),
         tally=tally.to_json(),
         num_special_in_text=encoder.num_special_in_text - num_special_before,
     )
@@ -140,74 +139,54 @@ def _chunks(documents: Iterator[Document]) -> Iterator[list[Document]]:
     for document in documents:
         chunk.append(document)
         num_characters += len(document.text)
-        if num_characters >= PART_BYTES or len(chunk) >= PART_DOCUMENTS:
+        if num_characters >= PART_CHARACTERS or len(chunk) >= PART_DOCUMENTS:
             yield chunk
             chunk, num_characters = [], 0
     if chunk:
         yield chunk
 
 
-def _write_part(documents: list[Document], task: MapTask, encoder: Encoder, name: str) -> str:
-    batch = _part_batch(documents, task, encoder)
-    with (
-        atomic_file(Path(task.map_dir) / name) as sink,
-        pa.ipc.new_file(sink, batch.schema) as writer,
-    ):
-        writer.write_batch(batch)
-    return name
+def _tokenize(documents: list[Document], task: MapTask, encoder: Encoder) -> PartColumns:
+    """Return tokenized documents in id order, and empty the list on the way.
 
-
-def _part_batch(documents: list[Document], task: MapTask, encoder: Encoder) -> pa.RecordBatch:
-    """Return tokenized documents in id order; equal ids stay together, in any order."""
+    A text is let go once its sentences are found, and sentences once they are encoded: both
+    together are most of what a task holds.
+    """
     ids = [document_id(document.text) for document in documents]
     order = sorted(range(len(ids)), key=ids.__getitem__)
-    documents = [documents[i] for i in order]
-    sentences: list[str] = []
-    ends = np.zeros(len(documents) + 1, np.int64)
-    for i, document in enumerate(documents):
-        sentences += find_sentences(document.text, task.sentence_rule)
-        ends[i + 1] = len(sentences)
-    encoded = encoder.encode(sentences)
-    lengths, kept_ends = _kept_sentences(encoded, ends)
-    token_ends = encoded.starts[ends]
-    return pa.record_batch(
-        {
-            "document_id": pa.array([ids[i] for i in order], pa.binary(16)),
-            "is_validation": pa.array([task.is_validation] * len(documents), pa.bool_()),
-            "source": pa.array([d.source for d in documents], pa.string()),
-            "external_id": pa.array([d.external_id for d in documents], pa.string()),
-            "origin_path": pa.array([d.origin_path for d in documents], pa.string()),
-            "origin_offset": pa.array([d.origin_offset for d in documents], pa.int64()),
-            "num_characters": pa.array([len(d.text) for d in documents], pa.int64()),
-            "num_unknown": _count_per_document(
-                encoded.token_ids == encoder.tokenizer.unk_id, token_ends
-            ),
-            "longest_sentence": _longest(lengths, kept_ends),
-            "tokens": _lists(encoded.token_ids, token_ends),
-            "sentence_lengths": _lists(lengths, kept_ends),
-        }
+    ordered = [documents[i] for i in order]
+    facts = DocumentFacts(
+        document_ids=[ids[i] for i in order],
+        sources=[document.source for document in ordered],
+        external_ids=[document.external_id for document in ordered],
+        origin_paths=[document.origin_path for document in ordered],
+        origin_offsets=[document.origin_offset for document in ordered],
+        num_characters=[len(document.text) for document in ordered],
+    )
+    documents.clear()
+    encoded, ends = _encode(ordered, task.sentence_rule, encoder)
+    lengths = np.diff(encoded.starts)
+    is_kept = lengths > 0
+    return PartColumns(
+        facts=facts,
+        is_validation=task.is_validation,
+        token_ids=encoded.token_ids,
+        token_starts=encoded.starts[ends],
+        sentence_lengths=lengths[is_kept].astype(np.uint32),
+        sentence_starts=starts_of(is_kept)[ends],
+        is_unknown=encoded.token_ids == encoder.tokenizer.unk_id,
     )
 
 
-def _kept_sentences(
-    encoded: Encoded, ends: NDArray[np.int64]
-) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
-    """Return the lengths of sentences that have tokens, and where documents end among them."""
-    lengths = np.diff(encoded.starts)
-    is_kept = lengths > 0
-    num_kept_before = np.concatenate([[0], np.cumsum(is_kept)])
-    return lengths[is_kept].astype(np.uint32), num_kept_before[ends]
-
-
-def _longest(lengths: NDArray[np.uint32], ends: NDArray[np.int64]) -> pa.Array:
-    """Return the tokens of each document's longest sentence; 0 where it has none."""
-    longest = np.maximum.reduceat(np.append(lengths, 0), ends[:-1])
-    return pa.array(np.where(np.diff(ends) > 0, longest, 0), pa.int64())
-
-
-def _count_per_document(flags: NDArray[np.bool_], ends: NDArray[np.int64]) -> pa.Array:
-    return pa.array(np.diff(np.searchsorted(np.flatnonzero(flags), ends)), pa.int64())
-
-
-def _lists(values: NDArray[Any], ends: NDArray[np.int64]) -> pa.Array:
-    return pa.LargeListArray.from_arrays(pa.array(ends, pa.int64()), pa.array(values))
+def _encode(
+    documents: list[Document], sentence_rule: str, encoder: Encoder
+) -> tuple[Encoded, NDArray[np.int64]]:
+    """Return all sentences as ids, and where documents end among them; empties the list."""
+    sentences: list[str] = []
+    counts: list[int] = []
+    documents.reverse()
+    while documents:
+        found = find_sentences(documents.pop().text, sentence_rule)
+        sentences += found
+        counts.append(len(found))
+    return encoder.encode(sentences), starts_of(counts)

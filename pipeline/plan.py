@@ -1,8 +1,8 @@
 """The step between the stages: the split, and buckets of documents that are worked on together.
 
 Everything here is a function of the set of documents. A document's *cell* is the first 16 bits
-of its id; a bucket is a run of cells that holds about `bucket_tokens` tokens of distinct
-documents. Train and validation have buckets of their own.
+of its id; a bucket is a run of cells that holds about `bucket_tokens` tokens, each counted as
+often as it is drawn. Train and validation have buckets of their own.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,12 +15,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from clozemill.pipeline.config import BuildConfig
+from clozemill.pipeline.config import SPLITS, BuildConfig
 from clozemill.pipeline.errors import InputError
-from clozemill.pipeline.splits import MAX_HASH, num_passes, split_hashes, split_rule
-
-NUM_CELLS = 1 << 16
-"""A format constant: buckets are made of whole cells."""
+from clozemill.pipeline.instances import starts_of
+from clozemill.pipeline.parts import (
+    NUM_CELLS,
+    big_endian,
+    cells_of,
+    list_lengths,
+    open_part,
+    part_ids,
+)
+from clozemill.pipeline.splits import MAX_HASH, num_passes, source_weights, split_hashes, split_rule
 
 _DOCUMENTS_AT_ONCE = 500_000
 
@@ -30,14 +36,20 @@ class Bucket:
     """A run of cells of one split: the unit of the second stage."""
 
     split: str
+    """`train` or `validation`."""
+
     number: int
+    """Its place among the buckets of its split."""
+
     first_cell: int
     stop_cell: int
+    """The cell after its last."""
+
     num_documents: int
     """Distinct documents that make instances."""
 
     num_tokens: int
-    """Tokens of those documents."""
+    """Tokens of those documents, once per pass and kept copy: what the second stage works on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +57,8 @@ class Plan:
     """What the second stage needs to know of the whole corpus."""
 
     buckets: tuple[Bucket, ...]
+    """Those of training, then those of validation."""
+
     sources: tuple[str, ...]
     """The names of all sources, sorted: the one dictionary of every shard."""
 
@@ -59,18 +73,7 @@ class Plan:
     """
 
     notices: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Census:
-    """Distinct documents that make instances, in id order."""
-
-    ids: NDArray[np.uint64]
-    cells: NDArray[np.int64]
-    num_tokens: NDArray[np.int64]
-    num_sentences: NDArray[np.int64]
-    longest_sentence: NDArray[np.int64]
-    from_validation_input: NDArray[np.bool_]
+    """What the user may not expect of the split, a line each."""
 
 
 def make_plan(map_dir: Path, parts: Sequence[str], config: BuildConfig) -> Plan:
@@ -81,56 +84,24 @@ def make_plan(map_dir: Path, parts: Sequence[str], config: BuildConfig) -> Plan:
     """
     paths = [map_dir / part for part in parts]
     sources = sorted({name for path in paths for name in _distinct(open_part(path)["source"])})
-    needed = documents_needed(config)
-    threshold, notices = _validation_threshold(paths, sources, config)
-    rule = split_rule(config, threshold)
-    tokens = np.zeros((2, NUM_CELLS), np.int64)
-    documents = np.zeros((2, NUM_CELLS), np.int64)
-    most_sentences = longest_sentence = 0
-    for census in _censuses(paths, sources, config):
-        side = rule.is_validation(census.ids, census.from_validation_input).astype(np.int64)
-        np.add.at(tokens, (side, census.cells), census.num_tokens)
-        np.add.at(documents, (side, census.cells), 1)
-        most_sentences = max(most_sentences, int(census.num_sentences.max(initial=0)))
-        longest_sentence = max(longest_sentence, int(census.longest_sentence.max(initial=0)))
-    _check_enough(int(documents[0].sum()), int(documents[1].sum()), config, needed)
+    asked = 0 if config.validation else round(config.validation_fraction * MAX_HASH)
+    counts = _count(paths, sources, config, asked)
+    threshold, notices = _settle_threshold(counts, config, asked)
+    if threshold != asked:
+        counts = _count(paths, sources, config, threshold)
+    _check_enough(int(counts.documents[0].sum()), int(counts.documents[1].sum()), config)
     buckets = [
         bucket
-        for side, split in enumerate(("train", "validation"))
-        for bucket in _join_cells(split, tokens[side], documents[side], config, needed)
+        for side, split in enumerate(SPLITS)
+        for bucket in _join_cells(split, counts.tokens[side], counts.documents[side], config)
     ]
     return Plan(
         buckets=tuple(buckets),
         sources=tuple(sources),
         validation_threshold=threshold,
-        most_span_value=max(most_sentences, longest_sentence + config.max_seq_length),
+        most_span_value=max(counts.most_sentences, counts.longest_sentence + config.max_seq_length),
         notices=notices,
     )
-
-
-def open_part(path: Path) -> pa.RecordBatch:
-    """Return a part's documents, memory-mapped: columns are read when they are used."""
-    return pa.ipc.open_file(pa.memory_map(str(path))).get_batch(0)
-
-
-def part_ids(part: pa.RecordBatch) -> NDArray[np.uint64]:
-    """Return the document ids of a part, (D, 2) as two little-endian words, without a copy."""
-    column = part["document_id"]
-    words = np.frombuffer(column.buffers()[1], np.uint64)
-    return words[2 * column.offset : 2 * (column.offset + len(column))].reshape(-1, 2)
-
-
-def cells_of(ids: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """Return the cell of each document (D,): the first two bytes of its id, big-endian."""
-    first = ids[:, 0] & np.uint64(0xFFFF)
-    return ((first & np.uint64(0xFF)) << np.uint64(8) | first >> np.uint64(8)).astype(np.int64)
-
-
-def cell_rows(part: pa.RecordBatch, first_cell: int, stop_cell: int) -> slice:
-    """Return the rows of a part whose documents lie in the cells."""
-    cells = cells_of(part_ids(part))
-    first, stop = np.searchsorted(cells, [first_cell, stop_cell])
-    return slice(int(first), int(stop))
 
 
 def _distinct(column: pa.Array) -> list[str]:
@@ -141,6 +112,83 @@ def _distinct(column: pa.Array) -> list[str]:
 def documents_needed(config: BuildConfig) -> int:
     """Return the fewest documents of a split that the recipe can work with."""
     return 2 if config.has_pairs else 1
+
+
+@dataclass(slots=True, kw_only=True)
+class _Counts:
+    """What the plan needs to know of all documents together; row 1 is validation."""
+
+    documents: NDArray[np.int64]
+    """(2, cells): distinct documents that make instances."""
+
+    tokens: NDArray[np.int64]
+    """(2, cells): their tokens, once per pass and kept copy."""
+
+    smallest: NDArray[np.uint64]
+    """The smallest split hashes, as many as a split needs documents."""
+
+    largest: NDArray[np.uint64]
+    """The largest ones."""
+
+    most_sentences: int = 0
+    """Of one document."""
+
+    longest_sentence: int = 0
+    """In tokens."""
+
+
+def _count(
+    paths: Sequence[Path], sources: Sequence[str], config: BuildConfig, threshold: int
+) -> _Counts:
+    """Return the counts of all parts, under a threshold of validation documents."""
+    needed = documents_needed(config)
+    rule = split_rule(config, threshold)
+    none = np.empty(0, np.uint64)
+    cells = np.zeros((2, 2, NUM_CELLS), np.int64)
+    counts = _Counts(documents=cells[0], tokens=cells[1], smallest=none, largest=none)
+    for census in _censuses(paths, sources, config):
+        side = rule.is_validation(census.ids, census.from_validation_input).astype(np.int64)
+        places = side, cells_of(census.ids)
+        np.add.at(counts.documents, places, census.num_passes > 0)
+        np.add.at(counts.tokens, places, census.num_drawn_tokens)
+        hashes = split_hashes(census.ids[census.num_passes > 0], np.uint64(config.split_seed))
+        counts.smallest = np.sort(np.concatenate([counts.smallest, hashes]))[:needed]
+        counts.largest = np.sort(np.concatenate([counts.largest, hashes]))[-needed:]
+        counts.most_sentences = int(census.num_sentences.max(initial=counts.most_sentences))
+        counts.longest_sentence = int(census.longest_sentence.max(initial=counts.longest_sentence))
+    return counts
+
+
+class _Piece(NamedTuple):
+    """Some rows of a part, in id order; all (D,) but for the ids, (D, 2)."""
+
+    ids: NDArray[np.uint64]
+    num_tokens: NDArray[np.int64]
+    num_sentences: NDArray[np.int64]
+    longest_sentence: NDArray[np.int64]
+    """In tokens."""
+
+    from_validation_input: NDArray[np.bool_]
+    sources: NDArray[np.int64]
+    """Place of each one's source among all."""
+
+
+class _Census(NamedTuple):
+    """Distinct documents that make instances, in id order; all (D,) but for the ids, (D, 2)."""
+
+    ids: NDArray[np.uint64]
+    num_passes: NDArray[np.int64]
+    """How often the document itself is drawn; 0 where only kept copies of it may be."""
+
+    num_drawn_tokens: NDArray[np.int64]
+    """Its tokens, once per pass of itself and of its kept copies (of those, at most)."""
+
+    num_sentences: NDArray[np.int64]
+    longest_sentence: NDArray[np.int64]
+    """In tokens."""
+
+    from_validation_input: NDArray[np.bool_]
+    """Whether any copy of it was."""
 
 
 def _censuses(
@@ -154,6 +202,7 @@ def _censuses(
     num_turns = min(num_documents // _DOCUMENTS_AT_ONCE + 1, NUM_CELLS)
     borders = np.linspace(0, NUM_CELLS, num_turns + 1).astype(np.int64)
     rows = [np.searchsorted(cells_of(part_ids(open_part(path))), borders) for path in paths]
+    weights = source_weights(sources, config)
     for i in range(len(borders) - 1):
         pieces = [
             _piece(path, slice(starts[i], starts[i + 1]), sources)
@@ -162,16 +211,7 @@ def _censuses(
         ]
         if pieces:
             piece = _Piece(*map(np.concatenate, zip(*pieces, strict=True)))
-            yield _census(piece, sources, config)
-
-
-class _Piece(NamedTuple):
-    ids: NDArray[np.uint64]
-    num_tokens: NDArray[np.int64]
-    num_sentences: NDArray[np.int64]
-    longest_sentence: NDArray[np.int64]
-    from_validation_input: NDArray[np.bool_]
-    sources: NDArray[np.int64]
+            yield _census(piece, weights, config)
 
 
 def _piece(path: Path, rows: slice, sources: Sequence[str]) -> _Piece:
@@ -186,62 +226,49 @@ def _piece(path: Path, rows: slice, sources: Sequence[str]) -> _Piece:
     )
 
 
-def _census(piece: _Piece, sources: Sequence[str], config: BuildConfig) -> _Census:
+def _census(piece: _Piece, weights: NDArray[np.float64], config: BuildConfig) -> _Census:
     # Among equal documents the smallest source counts, and one validation copy holds all out.
     order = np.lexsort((piece.sources, *big_endian(piece.ids).T[::-1]))
-    ids, source = piece.ids[order], piece.sources[order]
+    ids, weight = piece.ids[order], weights[piece.sources[order]]
     firsts = np.flatnonzero(np.append(True, (ids[1:] != ids[:-1]).any(axis=1)))
-    passes = num_passes(ids[firsts], [sources[i] for i in source[firsts]], config)
+    passes = num_passes(ids[firsts], weight[firsts], config)
+    times = passes
+    if config.duplicates == "keep":
+        # The id of a copy decides a fraction, but no copy is hashed here.
+        most = np.ceil(config.dupe_factor * weight).astype(np.int64)
+        times = passes + np.add.reduceat(most, firsts) - most[firsts]
     enough = piece.num_sentences[order][firsts] >= max(config.min_document_sentences, 1)
-    is_kept = enough & (passes > 0)
-    given = np.logical_or.reduceat(piece.from_validation_input[order], firsts)
+    kept = np.flatnonzero(enough & (times > 0))
+    rows = order[firsts[kept]]
     return _Census(
-        ids=ids[firsts[is_kept]],
-        cells=cells_of(ids[firsts[is_kept]]),
-        num_tokens=piece.num_tokens[order][firsts[is_kept]],
-        num_sentences=piece.num_sentences[order][firsts[is_kept]],
-        longest_sentence=piece.longest_sentence[order][firsts[is_kept]],
-        from_validation_input=given[is_kept],
+        ids=piece.ids[rows],
+        num_passes=passes[kept],
+        num_drawn_tokens=piece.num_tokens[rows] * times[kept],
+        num_sentences=piece.num_sentences[rows],
+        longest_sentence=piece.longest_sentence[rows],
+        from_validation_input=np.logical_or.reduceat(piece.from_validation_input[order], firsts)[
+            kept
+        ],
     )
 
 
-def big_endian(ids: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return ids as words that sort as their bytes do."""
-    return ids.byteswap()
-
-
-def list_lengths(column: pa.LargeListArray) -> NDArray[np.int64]:
-    """Return the length of each list of a column without nulls, (D,)."""
-    lengths: NDArray[np.int64] = np.diff(column.offsets.to_numpy())
-    return lengths
-
-
-def _validation_threshold(
-    paths: Sequence[Path], sources: Sequence[str], config: BuildConfig
+def _settle_threshold(
+    counts: _Counts, config: BuildConfig, asked: int
 ) -> tuple[int, tuple[str, ...]]:
     """Return the threshold, moved so that either split has the documents that the recipe needs.
 
     A share of a small corpus may hold fewer validation documents than a pair takes, or leave
     fewer for training.
     """
-    if config.validation or config.validation_fraction == 0.0:
-        return 0, ()
     needed = documents_needed(config)
-    smallest = largest = np.empty(0, np.uint64)
-    num_documents = 0
-    for census in _censuses(paths, sources, config):
-        hashes = split_hashes(census.ids, np.uint64(config.split_seed))
-        smallest = np.sort(np.concatenate([smallest, hashes]))[:needed]
-        largest = np.sort(np.concatenate([largest, hashes]))[-needed:]
-        num_documents += len(hashes)
-    if num_documents == 0:
-        return 0, ()
+    num_documents = int(counts.documents.sum())
+    if config.validation or config.validation_fraction == 0.0 or num_documents == 0:
+        return asked, ()
     if num_documents < 2 * needed:
         return 0, (
             f"{num_documents} documents are too few for a validation split; all are for training.",
         )
-    asked = round(config.validation_fraction * MAX_HASH)
-    threshold = min(max(asked, int(smallest[-1]) + 1), int(largest[0]))
+    threshold = min(max(asked, int(counts.smallest[-1]) + 1), int(counts.largest[0]))
     if threshold == asked:
         return threshold, ()
     split, count = (
@@ -253,7 +280,7 @@ def _validation_threshold(
     )
 
 
-def _check_enough(num_train: int, num_validation: int, config: BuildConfig, needed: int) -> None:
+def _check_enough(num_train: int, num_validation: int, config: BuildConfig) -> None:
     if num_train == 0 and num_validation == 0:
         raise InputError(
             "no documents: every record was empty, or left out by min_document_sentences "
@@ -261,7 +288,7 @@ def _check_enough(num_train: int, num_validation: int, config: BuildConfig, need
         )
     for split, count in (("train", num_train), ("validation", num_validation)):
         is_wanted = split == "train" or config.validation
-        if is_wanted and count < needed:
+        if is_wanted and count < documents_needed(config):
             raise InputError(
                 f"the {split} split has {count} document{'s' * (count != 1)}, and a random B must "
                 "come from another document; add documents (with --layout lines or sentences one "
@@ -276,13 +303,13 @@ def _join_cells(
     tokens: NDArray[np.int64],
     documents: NDArray[np.int64],
     config: BuildConfig,
-    needed: int,
 ) -> list[Bucket]:
     """Return buckets of neighbouring cells; together they cover every cell."""
+    needed = documents_needed(config)
     if documents.sum() == 0 and split == "validation":
         return []
-    token_sums = np.concatenate([[0], np.cumsum(tokens)])
-    document_sums = np.concatenate([[0], np.cumsum(documents)])
+    token_sums = starts_of(tokens)
+    document_sums = starts_of(documents)
     borders = [0]
     while True:
         wanted = token_sums[borders[-1]] + config.bucket_tokens

@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 
 from clozemill.pipeline.assemble import assemble
 from clozemill.pipeline.bucket import FATES, BucketDocuments, load_bucket
+from clozemill.pipeline.bucket_files import BucketFiles, write_bucket
 from clozemill.pipeline.columns import InstanceColumns
 from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.digest import Digest, RowSum
 from clozemill.pipeline.files import atomic_file, file_checksum, write_json
-from clozemill.pipeline.identity import Spans, instance_ids
-from clozemill.pipeline.instances import Corpus, Instances
+from clozemill.pipeline.instance_ids import instance_ids
+from clozemill.pipeline.instances import Corpus, Instances, Spans, starts_of
 from clozemill.pipeline.labels import expected_labels
-from clozemill.pipeline.layout import BucketLayout, write_bucket
 from clozemill.pipeline.ledger import Ledger, bucket_ledger, from_json, to_json
 from clozemill.pipeline.masks import draw_masks
 from clozemill.pipeline.plan import Bucket
@@ -186,7 +186,7 @@ class _BucketWriter:
     def write_shards(self) -> Iterator[Shard]:
         """Yield each shard once it is written."""
         config = self.task.config
-        layout = BucketLayout(
+        files = BucketFiles(
             folder=Path(config.out),
             name=self.task.name,
             key=self.task.key,
@@ -197,7 +197,7 @@ class _BucketWriter:
             shard_size=config.shard_size,
             batch_rows=self.batch_rows,
         )
-        return write_bucket(layout, len(self.order), self._batches)
+        return write_bucket(files, len(self.order), self._batches)
 
     def _batches(self, begin: int, end: int) -> Iterator[pa.RecordBatch]:
         for first in range(begin, end, self.batch_rows):
@@ -241,13 +241,11 @@ class _BucketWriter:
     def _spans(self, chosen: NDArray[np.int64]) -> Spans:
         starts = self.instances.span_starts
         lengths = starts[chosen + 1] - starts[chosen]
-        ends = np.cumsum(lengths)
+        own_starts = starts_of(lengths)
         # The place of every chosen span: its run's start, counted on within the run.
-        places = np.arange(int(lengths.sum())) + np.repeat(
-            starts[chosen] - (ends - lengths), lengths
-        )
+        places = np.arange(own_starts[-1]) + np.repeat(starts[chosen] - own_starts[:-1], lengths)
         return Spans(
-            starts=np.concatenate([[0], ends]),
+            starts=own_starts,
             document_ids=self.document_ids[self.instances.span_document[places]],
             first_sentence=self.instances.span_first_sentence[places],
             num_sentences=self.instances.span_num_sentences[places],
@@ -275,7 +273,7 @@ def _expected_by_source(
 def _write_documents(documents: BucketDocuments, drawn: Drawn, task: ReduceTask) -> DocumentsFile:
     table, count = documents.table, len(documents.ids)
     # Targets stand in the order of documents and passes; other documents have no pass.
-    ends = np.concatenate([[0], np.cumsum(documents.num_passes)])
+    ends = starts_of(documents.num_passes)
     targets = drawn.targets if len(drawn.targets) else np.empty(0, np.int64)
     if drawn.loss is not None:
         ends = np.zeros(count + 1, np.int64)

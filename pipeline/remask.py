@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from clozemill.pipeline.columns import InstanceColumns
-from clozemill.pipeline.config import BuildConfig, dataset_fingerprint
+from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.dataset import open_dataset
 from clozemill.pipeline.draws import GENERATOR_VERSION
 from clozemill.pipeline.errors import ConfigError, DatasetError
+from clozemill.pipeline.fingerprints import dataset_fingerprint
 from clozemill.pipeline.manifest import Manifest
 from clozemill.pipeline.masks import draw_masks
 from clozemill.pipeline.recipes import mask_rule

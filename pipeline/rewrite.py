@@ -16,13 +16,13 @@ from typing import Any
 import pyarrow as pa
 
 import clozemill
+from clozemill.pipeline.bucket_files import BucketFiles, write_bucket
 from clozemill.pipeline.columns import InstanceColumns, read_columns
 from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.dataset import Dataset, read_documents
 from clozemill.pipeline.digest import Digest
 from clozemill.pipeline.errors import ConfigError, DatasetError
 from clozemill.pipeline.files import atomic_file, file_checksum
-from clozemill.pipeline.layout import BucketLayout, write_bucket
 from clozemill.pipeline.manifest import Manifest, SplitEntry, write_manifest
 from clozemill.pipeline.schema import instance_batch, rows_per_batch
 from clozemill.pipeline.shards import DocumentsFile, Shard, write_documents
@@ -106,10 +106,10 @@ def _write_splits(
     digests: dict[str, Digest] = {}
     for place, (name, group) in enumerate(_buckets(dataset.manifest)):
         split = group[0].split
-        layout = _layout(dataset, out, rewrite.config, name, split, place)
-        rows = _Rows(dataset, group, rewrite.change, layout)
+        files = _bucket_files(dataset, out, rewrite.config, name, split, place)
+        rows = _Rows(dataset, group, rewrite.change, files)
         num_instances = sum(shard.num_instances for shard in group)
-        for shard in write_bucket(layout, num_instances, rows.batches):
+        for shard in write_bucket(files, num_instances, rows.batches):
             shards.append(shard)
             on_shard(shard)
         digests.setdefault(split, Digest()).merge(rows.digest)
@@ -136,14 +136,14 @@ def _num_variants(rewrite: Rewrite, split: str, before: int) -> int:
     return before if rewrite.is_same_dataset else rewrite.config.num_variants(split)
 
 
-def _layout(
+def _bucket_files(
     dataset: Dataset, out: Path, config: BuildConfig, name: str, split: str, place: int
-) -> BucketLayout:
+) -> BucketFiles:
     documents = [file.path for file in dataset.manifest.documents]
     with suppress(ValueError):
         # A bucket without instances has documents but no shards; it still counts.
         place = documents.index(f"documents-{name}.arrow")
-    return BucketLayout(
+    return BucketFiles(
         folder=out,
         name=name,
         key=place,
@@ -160,21 +160,21 @@ class _Rows:
     """The rows of a bucket in order, cut into batches of any size."""
 
     def __init__(
-        self, dataset: Dataset, shards: Iterable[Shard], change: Change, layout: BucketLayout
+        self, dataset: Dataset, shards: Iterable[Shard], change: Change, files: BucketFiles
     ) -> None:
         self.dataset = dataset
         self.change = change
-        self.layout = layout
+        self.files = files
         self.digest = Digest()
         self.source = itertools.chain.from_iterable(map(dataset.shard_batches, shards))
         self.left: list[pa.RecordBatch] = []
 
     def batches(self, begin: int, end: int) -> Iterator[pa.RecordBatch]:
         """Yield the next `end - begin` rows as they shall be written."""
-        for first in range(begin, end, self.layout.batch_rows):
-            rows = self._next(min(self.layout.batch_rows, end - first))
-            columns = self.change(read_columns(rows), self.layout.split)
-            batch = instance_batch(columns, self.layout.schema, self.dataset.source_names)
+        for first in range(begin, end, self.files.batch_rows):
+            rows = self._next(min(self.files.batch_rows, end - first))
+            columns = self.change(read_columns(rows), self.files.split)
+            batch = instance_batch(columns, self.files.schema, self.dataset.source_names)
             self.digest.add(batch)
             yield batch
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from clozemill.pipeline.columns import InstanceColumns
 from clozemill.pipeline.config import BuildConfig
+from clozemill.pipeline.instances import starts_of
 from clozemill.pipeline.manifest import Manifest
 from clozemill.pipeline.masks import default_max_predictions
 
@@ -72,7 +73,7 @@ def _lengths(columns: InstanceColumns) -> NDArray[np.int64]:
 
 def _count(flags: Flags, starts: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return how many flags are set in each run; runs may be empty."""
-    sums = np.concatenate([[0], np.cumsum(flags)])
+    sums = starts_of(flags)
     return np.asarray(sums[starts[1:]] - sums[starts[:-1]], np.int64)
 
 

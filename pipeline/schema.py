@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from clozemill.pipeline.columns import InstanceColumns
 from clozemill.pipeline.errors import DatasetError
-from clozemill.pipeline.identity import Spans
-from clozemill.pipeline.instances import MaskBatch
+from clozemill.pipeline.instances import MaskBatch, Spans
 
 MOST_BATCH_ROWS = 1_024
 """Instances in a record batch: small enough to stay in cache, large enough to cost no overhead."""
@@ -48,15 +47,6 @@ def _index_type(num_sources: int) -> pa.DataType:
     return pa.int16() if num_sources <= 1 << 15 else pa.int32()
 
 
-def token_dtype(vocab_size: int) -> np.dtype[Any]:
-    """Return the type of token ids on disk: two bytes where the vocabulary fits them, else four.
-
-    >>> token_dtype(30_522), token_dtype(250_000)
-    (dtype('uint16'), dtype('uint32'))
-    """
-    return np.dtype(np.uint16 if vocab_size <= 1 << 16 else np.uint32)
-
-
 def instance_schema(
     *,
     token_dtype: np.dtype[Any],
@@ -69,7 +59,7 @@ def instance_schema(
     Integer widths follow from the dataset, so that rows stay small; the digest ignores them.
 
     Args:
-        token_dtype: See `token_dtype`.
+        token_dtype: See `instances.token_dtype`.
         max_seq_length: Longest instance; up to 256, positions take one byte.
         num_sources: Entries of the dictionary of sources.
         most_span_value: No sentence number, sentence count or cut is larger. Below 65,536

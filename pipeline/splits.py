@@ -50,15 +50,24 @@ def split_rule(config: BuildConfig, validation_threshold: int) -> SplitRule:
     )
 
 
+def source_weights(sources: Sequence[str], config: BuildConfig) -> NDArray[np.float64]:
+    """Return the weight of each source; 1 where none was asked for."""
+    weight_of = dict(config.source_weight)
+    return np.array([weight_of.get(source, 1.0) for source in sources], np.float64)
+
+
 def num_passes(
-    ids: NDArray[np.uint64], sources: Sequence[str], config: BuildConfig
+    ids: NDArray[np.uint64], weights: NDArray[np.float64], config: BuildConfig
 ) -> NDArray[np.int64]:
-    """Return how often each document's instances are drawn, (D,): dupe_factor x source_weight.
+    """Return how often each document's instances are drawn, (D,): dupe_factor x weight.
 
     A fraction is a chance: at 1.5 half of the documents are drawn twice.
+
+    Args:
+        ids: (D, 2), the documents.
+        weights: (D,), the weight of each document's source.
+        config: The settings.
     """
-    weight_of = dict(config.source_weight)
-    weights = np.array([weight_of.get(source, 1.0) for source in sources])
     drawn = np.floor(config.dupe_factor * weights + pass_uniforms(ids, np.uint64(config.seed)))
     return drawn.astype(np.int64)
 

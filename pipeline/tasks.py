@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from clozemill.pipeline.build_identity import BuildIdentity
 from clozemill.pipeline.config import BuildConfig
-from clozemill.pipeline.fingerprints import BuildIdentity
-from clozemill.pipeline.inputs import InputSplit, Listing
+from clozemill.pipeline.inputs import Inputs, InputSplit
 from clozemill.pipeline.mapping import MapTask
 from clozemill.pipeline.plan import Plan
 from clozemill.pipeline.read import ReadOptions
@@ -28,9 +28,7 @@ class Job:
 
     config: BuildConfig
     tokenizer: PretrainingTokenizer
-    listings: tuple[Listing, ...]
-    """The training inputs and, if any were named, the validation inputs."""
-
+    inputs: Inputs
     identity: BuildIdentity
     workspace: Workspace
 
@@ -40,26 +38,31 @@ def map_tasks(job: Job) -> list[MapTask]:
 
     A limit on documents is one on their order in the inputs, so one task reads them all.
     """
-    tasks: list[MapTask] = []
-    for is_validation, listing in enumerate(job.listings):
-        groups = _groups(listing.splits, job.config.split_bytes)
-        if job.config.limit_documents:
-            groups = [list(listing.splits)]
-        for number, splits in enumerate(groups):
-            tasks.append(
-                MapTask(
-                    name=f"{'validation' if is_validation else 'input'}-{number:06d}",
-                    splits=tuple(splits),
-                    is_validation=bool(is_validation),
-                    options=ReadOptions.from_config(job.config),
-                    sentence_rule=sentence_rule(job.config),
-                    limit_documents=job.config.limit_documents,
-                    tokenizer_dir=str(job.workspace.tokenizer_dir),
-                    tokenizer_hash=job.tokenizer.hash,
-                    map_dir=str(job.workspace.map_dir),
-                )
-            )
-    return tasks
+    return [
+        *_map_tasks(job, job.inputs.training.splits, is_validation=False),
+        *_map_tasks(job, job.inputs.validation.splits, is_validation=True),
+    ]
+
+
+def _map_tasks(job: Job, splits: Sequence[InputSplit], *, is_validation: bool) -> list[MapTask]:
+    config = job.config
+    groups = _groups(splits, config.input_split_bytes)
+    if config.limit_documents:
+        groups = [list(splits)] if splits else []
+    return [
+        MapTask(
+            name=f"{'validation' if is_validation else 'input'}-{number:06d}",
+            splits=tuple(group),
+            is_validation=is_validation,
+            options=ReadOptions.from_config(config),
+            sentence_rule=sentence_rule(config),
+            limit_documents=config.limit_documents,
+            tokenizer_dir=str(job.workspace.tokenizer_dir),
+            tokenizer_hash=job.tokenizer.hash,
+            map_dir=str(job.workspace.map_dir),
+        )
+        for number, group in enumerate(groups)
+    ]
 
 
 def _groups(splits: Sequence[InputSplit], most_bytes: int) -> list[list[InputSplit]]:

@@ -12,9 +12,12 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer, models
 
 from clozemill.pipeline.errors import TokenizerError
+from clozemill.pipeline.instances import token_dtype
 from clozemill.pipeline.tokenizer_files import Json, read_tokenizer
 
 ROLES = ("cls", "sep", "pad", "mask", "unk")
+"""What special tokens are for; every tokenizer here has a token for each."""
+
 _ROLE_NAMES = {
     "cls": ("[CLS]", "<s>"),
     "sep": ("[SEP]", "</s>"),
@@ -76,7 +79,7 @@ class PretrainingTokenizer:
     @property
     def token_dtype(self) -> np.dtype[np.unsignedinteger]:
         """The smallest of uint16 and uint32 that holds every id."""
-        return np.dtype(np.uint16 if self.vocab_size <= 65_536 else np.uint32)
+        return token_dtype(self.vocab_size)
 
     @property
     def is_lower_case(self) -> bool:

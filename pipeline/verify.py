@@ -20,7 +20,7 @@ from clozemill.pipeline.digest import Digest
 from clozemill.pipeline.draws import GENERATOR_VERSION
 from clozemill.pipeline.errors import ClozemillError, DatasetError
 from clozemill.pipeline.files import file_checksum
-from clozemill.pipeline.identity import instance_ids
+from clozemill.pipeline.instance_ids import instance_ids
 from clozemill.pipeline.ledger import from_json, ledger_faults
 from clozemill.pipeline.manifest import MANIFEST_NAME, TOKENIZER_FOLDER, Manifest, read_manifest
 from clozemill.pipeline.masks import MaskRule, draw_masks

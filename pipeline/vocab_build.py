@@ -7,7 +7,7 @@ from pathlib import Path
 
 from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.errors import ConfigError
-from clozemill.pipeline.inputs import Listing, check_unchanged, list_inputs
+from clozemill.pipeline.inputs import Listing, check_unchanged, list_config_inputs
 from clozemill.pipeline.progress import Progress
 from clozemill.pipeline.read import ReadOptions, ReadTally, read_documents
 from clozemill.pipeline.tokenizer import PretrainingTokenizer
@@ -38,12 +38,7 @@ def build_vocabulary(
         TokenizerError: There is no word, or a setting cannot be used.
     """
     with tempfile.TemporaryDirectory() as spool_dir:
-        listing = list_inputs(
-            config.inputs,
-            input_format=config.input_format,
-            layout=config.layout,
-            spool_dir=Path(spool_dir),
-        )
+        listing = list_config_inputs(config, Path(spool_dir)).training
         tally = ReadTally()
         texts = islice(_texts(listing, config, tally, on_progress), config.limit_documents)
         tokenizer, report = train_vocabulary(texts, settings)

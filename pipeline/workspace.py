@@ -16,14 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from clozemill import __version__
-from clozemill.pipeline.errors import ConfigError, DatasetError
+from clozemill.pipeline.errors import ConfigError, DatasetError, InputError
 from clozemill.pipeline.files import is_temporary, write_json
-from clozemill.pipeline.manifest import MANIFEST_NAME, read_manifest
+from clozemill.pipeline.manifest import MANIFEST_NAME, TOKENIZER_FOLDER, read_manifest
 
 WORK_NAME = ".build"
 LOG_NAME = "build.log.jsonl"
 ORIGINS_NAME = "origins.jsonl"
-TOKENIZER_NAME = "tokenizer"
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt")
 
 _OUTPUT_NAME = re.compile(
@@ -43,7 +42,7 @@ class Workspace:
         self.map_dir = self.work / "map"
         self.reduce_dir = self.work / "reduce"
         self.spool_dir = self.work / "spool"
-        self.tokenizer_dir = out / TOKENIZER_NAME
+        self.tokenizer_dir = out / TOKENIZER_FOLDER
 
     @property
     def is_finished(self) -> bool:
@@ -116,6 +115,19 @@ class Workspace:
             shutil.rmtree(self.spool_dir, ignore_errors=True)
             self._record.unlink()
 
+    @contextlib.contextmanager
+    def discarding_hopeless(self, *, has_read_all: bool = False) -> Iterator[None]:
+        """Leave nothing behind after an input that this very command can never be built from.
+
+        What was read is kept while another try may read the rest: a network may come back.
+        """
+        try:
+            yield
+        except InputError:
+            if has_read_all or not any(self.map_dir.glob("*.json")):
+                self.discard()
+            raise
+
     def leave(self) -> None:
         """Delete folders that were made for a build and hold nothing."""
         folders = [self.map_dir, self.reduce_dir, self.spool_dir, self.work]
@@ -177,7 +189,7 @@ class Workspace:
                 manifest = read_manifest(self.out)
                 files = [entry.path for entry in manifest.files]
                 tokenizer = manifest.tokenizer.files
-        return [*files, *(f"{TOKENIZER_NAME}/{Path(name).name}" for name in tokenizer)]
+        return [*files, *(f"{TOKENIZER_FOLDER}/{Path(name).name}" for name in tokenizer)]
 
     def _remove_temporaries(self) -> None:
         for folder in (self.out, self.work, self.map_dir, self.reduce_dir, self.tokenizer_dir):

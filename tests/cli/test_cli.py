@@ -1,4 +1,6 @@
 import json
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -68,7 +70,7 @@ def test_a_built_dataset_verifies(data: Path) -> None:
 
 def test_a_damaged_dataset_exits_1_and_names_the_shard(data: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
-    subprocess.run(["cp", "-r", data, copy], check=True)
+    shutil.copytree(data, copy)
     shard = next(copy.glob("train-*.arrow"))
     content = bytearray(shard.read_bytes())
     content[len(content) // 2] ^= 1
@@ -105,6 +107,35 @@ def test_inspect_shows_the_text_that_was_read(data: Path) -> None:
     assert "[MASK]" in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--first", "9999"], "--first is 9999, but the 9 instances of train in "),
+        (["-n", "-1"], "-1 is not in the range x>=1"),
+        (["--variants", "-1"], "-1 is not in the range x>=0"),
+    ],
+)
+def test_instances_that_are_not_there_cannot_be_inspected(
+    flags: list[str], message: str, data: Path
+) -> None:
+    done = run("inspect", data, *flags)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert message in done.stderr
+
+
+def test_a_split_that_is_not_there_cannot_be_inspected(
+    corpus: Path, vocab: Path, tmp_path: Path
+) -> None:
+    done = run(
+        *("build", corpus, "--layout", "lines", "--tokenizer", vocab, "--out", tmp_path / "d"),
+        *("--recipe", "roberta-full", "--validation-fraction", "0", "--workers", "1", "--quiet"),
+    )
+    assert done.returncode == 0, done.stderr
+    done = run("inspect", tmp_path / "d", "--split", "validation")
+    assert done.returncode == 2
+    assert "has no split 'validation'; it has train." in done.stderr
+
+
 def test_an_instance_is_found_by_its_id(data: Path) -> None:
     first = json.loads(run("inspect", data, "-n", "1", "--json").stdout)["instances"][0]
     again = json.loads(run("inspect", data, "--instance", first["instance_id"], "--json").stdout)
@@ -117,6 +148,7 @@ def test_convert_and_remask_say_what_stayed(data: Path, tmp_path: Path) -> None:
     assert "instances as before, masks as before" in done.stdout
     done = run("remask", tars, "--out", more, "--mask-variants", "5", "--json", "--quiet")
     splits = json.loads(done.stdout)["splits"]
+    assert [split["split"] for split in splits] == ["train", "validation"]
     assert [split["has_same_instances"] for split in splits] == [True] * len(splits)
     assert [split["num_variants"] for split in splits] == [5] * len(splits)
 
@@ -154,6 +186,7 @@ def test_flags_win_over_the_configuration_file(corpus: Path, vocab: Path, tmp_pa
         (["verify", "no-such-folder"], "there is no dataset at no-such-folder"),
         (["inspect", "no-such-folder"], "there is no dataset at no-such-folder"),
         (["vocab", "no-such-file.txt", "--out", "v"], "no-such-file.txt"),
+        (["demo", "--out", "/proc/x"], "cannot write /proc/x/speeches.jsonl: "),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_2(arguments: list[str], message: str) -> None:
@@ -179,3 +212,33 @@ def test_a_dry_run_writes_nothing(corpus: Path, vocab: Path, tmp_path: Path) -> 
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["num_documents"] == 8
     assert not (tmp_path / "d").exists()
+
+
+@pytest.mark.parametrize("verb", ["verify", "inspect", "--help"])
+def test_a_reader_that_leaves_early_is_no_error(verb: str, data: Path) -> None:
+    arguments = [verb] if verb == "--help" else [verb, str(data)]
+    done = run_into_a_closed_pipe(*arguments)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_verb_keeps_its_exit_code_when_nobody_reads(data: Path, tmp_path: Path) -> None:
+    shutil.copytree(data, tmp_path / "copy")
+    (tmp_path / "copy" / "stray").touch()
+    done = run_into_a_closed_pipe("verify", tmp_path / "copy")
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+def run_into_a_closed_pipe(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        return subprocess.run(
+            [sys.executable, "-m", "clozemill", *map(str, arguments)]
+            + ["--quiet"] * (arguments[0] == "verify"),
+            stdout=writer,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=120,
+        )
+    finally:
+        os.close(writer)

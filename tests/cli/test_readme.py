@@ -1,9 +1,12 @@
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import click
 import pytest
+from tests.pipeline.small_corpora import environment, make_texts, write_json_lines, write_tokenizer
 
 from clozemill.cli import cli
 from clozemill.options import build_options
@@ -48,3 +51,46 @@ def test_every_setting_is_a_flag() -> None:
 
     names = {parameter.name for parameter in command.params}
     assert {"max_seq_length", "source_weight", "overwrite"} <= names
+
+
+@pytest.mark.slow
+def test_python_in_the_readme_runs_as_scripts(tmp_path: Path) -> None:
+    (tmp_path / "corpus").mkdir()
+    write_json_lines(tmp_path / "corpus" / "texts.jsonl", make_texts(40))
+    write_tokenizer(tmp_path / "vocab")
+    scripts = re.findall(r"^```python\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+    assert len(scripts) == 2
+    build, read = scripts
+    digest = run_script(build.replace('"data/"', '"data/", workers=2'), tmp_path)
+    assert re.fullmatch(r"[0-9a-f]{64}\n", digest.stdout), digest.stderr
+    assert run_script(read, tmp_path).stdout.startswith("[2, ")
+
+
+@pytest.mark.slow
+def test_a_script_without_a_guard_is_told_to_have_one(tmp_path: Path) -> None:
+    write_json_lines(tmp_path / "texts.jsonl", make_texts(40))
+    write_tokenizer(tmp_path / "vocab")
+    script = (
+        "from clozemill.pipeline.build import build\n"
+        "from clozemill.pipeline.config import BuildConfig\n"
+        "build(BuildConfig(inputs=('texts.jsonl',), tokenizer='vocab', out='data',"
+        " workers=2))\n"
+    )
+    done = run_script(script, tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].endswith(
+        "ConfigError: workers import the script that starts a build and must not start another; "
+        'put what the script does below `if __name__ == "__main__":`.'
+    )
+
+
+def run_script(source: str, folder: Path) -> "subprocess.CompletedProcess[str]":
+    (folder / "script.py").write_text(source)
+    return subprocess.run(
+        [sys.executable, "script.py"],
+        cwd=folder,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )

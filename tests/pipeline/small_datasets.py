@@ -15,10 +15,10 @@ from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.dataset import open_dataset
 from clozemill.pipeline.digest import Digest
 from clozemill.pipeline.files import folder_checksums
-from clozemill.pipeline.identity import Spans, instance_ids
-from clozemill.pipeline.instances import MaskBatch, TokenBatch
+from clozemill.pipeline.fingerprints import Fingerprints
+from clozemill.pipeline.instance_ids import instance_ids
+from clozemill.pipeline.instances import MaskBatch, Spans, TokenBatch, starts_of, token_dtype
 from clozemill.pipeline.manifest import (
-    Fingerprints,
     Manifest,
     SplitEntry,
     TokenizerEntry,
@@ -28,7 +28,6 @@ from clozemill.pipeline.schema import (
     document_schema,
     instance_batch,
     instance_schema,
-    token_dtype,
 )
 from clozemill.pipeline.shards import (
     SUFFIX_OF_FORMAT,
@@ -42,10 +41,6 @@ PAD, UNK, CLS, SEP, MASK = 0, 100, 101, 102, 103
 SPECIAL_IDS = {"pad": PAD, "unk": UNK, "cls": CLS, "sep": SEP, "mask": MASK}
 SOURCES = pa.array(["", "books", "nouvelles d'été"])
 BATCH_ROWS = 16
-
-
-def starts_of(lengths: Any) -> Any:
-    return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
 
 
 def document_ids(numbers: Any) -> Any:

@@ -3,8 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from clozemill.pipeline.config import BuildConfig, fingerprint, read_config_file
+from clozemill.pipeline.config import BuildConfig, read_config_file
 from clozemill.pipeline.errors import ConfigError
+from clozemill.pipeline.fingerprints import fingerprint
 
 
 @pytest.mark.parametrize(
@@ -36,6 +37,23 @@ from clozemill.pipeline.errors import ConfigError
             r"source_weight is \ud800, which is not UTF-8; spell it otherwise.",
         ),
         ({"inputs": ("\udcff",)}, r"inputs is \xff, which is not UTF-8; spell it otherwise."),
+        ({"inputs": (1,)}, "inputs is (1,); it must be a list of texts."),
+        (
+            {"source_weight": ("wiki=2",)},
+            "source_weight is ('wiki=2',); it must be a table of numbers.",
+        ),
+        (
+            {"source_weight": (("wiki", "2"),)},
+            "source_weight is (('wiki', '2'),); it must be a table of numbers.",
+        ),
+        (
+            {"masked_lm_prob": float("nan")},
+            "masked_lm_prob is nan; it must be between 0.0 and 1.0.",
+        ),
+        (
+            {"source_weight": (("wiki", float("inf")),)},
+            "source_weight wiki is inf; it must be between 0.0 and 1000.0.",
+        ),
     ],
 )
 def test_a_setting_that_cannot_be_used_is_named_with_its_value(
@@ -78,15 +96,29 @@ def test_a_toml_file_gives_settings_spelled_either_way(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "content",
+    ['source-weight = ["wiki=2"]', "inputs = [1]", "seed = nan", "masked_lm_prob = inf"],
+)
+def test_a_value_of_the_wrong_type_in_a_file_is_a_config_error(
+    tmp_path: Path, content: str
+) -> None:
+    path = tmp_path / "c.toml"
+    path.write_text(content)
+    with pytest.raises(ConfigError, match=" is .*; it must be "):
+        BuildConfig(**read_config_file(path))
+
+
+@pytest.mark.parametrize(
     ("content", "message"),
     [
         ("max_seq_len = 3\n", "has the unknown key 'max_seq_len'; see clozemill build --help."),
         ("= 3\n", "is not TOML"),
+        ('source = "\udcff"\n', "is not TOML"),
     ],
 )
 def test_a_bad_configuration_file_is_refused(tmp_path: Path, content: str, message: str) -> None:
     path = tmp_path / "c.toml"
-    path.write_text(content)
+    path.write_text(content, errors="surrogateescape")
     with pytest.raises(ConfigError, match=message):
         read_config_file(path)
 

@@ -80,7 +80,7 @@ def test_results_and_errors_come_as_from_any_engine(cluster: Any) -> None:
 def test_a_cluster_gives_the_bytes_of_one_process(
     workers: int | None, cluster: Any, corpus: Path, syllables: Path, tmp_path: Path
 ) -> None:
-    settings: dict[str, Any] = {"split_bytes": 10_000, "mask_unit": "word"}
+    settings: dict[str, Any] = {"input_split_bytes": 10_000, "mask_unit": "word"}
     build(small_config(corpus, syllables, tmp_path / "local", **settings))
     settings |= {"engine": "ray", "ray_address": cluster.address, "workers": workers}
     build(small_config(corpus, syllables, tmp_path / "ray", **settings))
@@ -90,7 +90,7 @@ def test_a_cluster_gives_the_bytes_of_one_process(
 def test_a_node_may_leave_while_it_works(
     cluster: Any, corpus: Path, syllables: Path, tmp_path: Path
 ) -> None:
-    settings: dict[str, Any] = {"split_bytes": 5_000, "bucket_tokens": 1_000}
+    settings: dict[str, Any] = {"input_split_bytes": 5_000, "bucket_tokens": 1_000}
     build(small_config(corpus, syllables, tmp_path / "local", **settings))
     leaving = [cluster.add_node(num_cpus=2)]
 

@@ -55,3 +55,32 @@ def test_an_input_without_documents_is_refused(syllables: Path, tmp_path: Path) 
     empty.write_text("")
     with pytest.raises(InputError, match="no documents in the sample"):
         estimate_build(small_config(empty, syllables, tmp_path / "data"))
+
+
+@pytest.mark.parametrize("recipe", ["bert", "roberta-full", "roberta-doc"])
+def test_every_recipe_is_estimated(
+    recipe: str, corpus: Path, syllables: Path, tmp_path: Path
+) -> None:
+    config = small_config(corpus, syllables, tmp_path / "data", recipe=recipe)
+    assert estimate_build(config).num_instances > 100
+
+
+def test_first_documents_that_give_nothing_do_not_stop_the_estimate(
+    texts: list[str], syllables: Path, tmp_path: Path
+) -> None:
+    short, equal = ["Ba ba."] * 6, [texts[0]] * 6
+    corpus = write_json_lines(tmp_path / "corpus.jsonl", [*short, *equal, *texts])
+    config = small_config(corpus, syllables, tmp_path / "data", min_document_sentences=2)
+    assert estimate_build(config).num_documents == len(texts) + 12
+
+
+def test_validation_inputs_are_estimated_too(corpus: Path, syllables: Path, tmp_path: Path) -> None:
+    own = write_json_lines(tmp_path / "own.jsonl", make_texts(30, seed=1))
+    without = estimate_build(small_config(corpus, syllables, tmp_path / "data"))
+    config = small_config(corpus, syllables, tmp_path / "data", validation=[own])
+    estimate = estimate_build(config)
+    assert estimate.num_files == 2
+    assert estimate.num_documents == without.num_documents + 30
+    own.unlink()
+    with pytest.raises(InputError, match="own.jsonl does not exist"):
+        estimate_build(config)

@@ -77,34 +77,41 @@ def assert_nothing_vanished(out: Path) -> None:
     assert 0.1 < masks["selected"] / masks["maskable"] < 0.34
 
 
-@pytest.mark.parametrize("recipe", LAYOUT_OF_RECIPE)
-def test_every_file_makes_a_dataset_or_is_refused_by_name(
-    recipe: str, corpora: Path, tmp_path: Path
-) -> None:
+def test_every_file_makes_a_dataset_or_is_refused_by_name(corpora: Path, tmp_path: Path) -> None:
     for number, (name, path) in enumerate(hard_files(corpora).items()):
-        expected = REFUSED.get(name)
-        if recipe == "bert" and name in SINGLE:
-            expected = ONE_DOCUMENT
+        recipe = list(LAYOUT_OF_RECIPE)[number % len(LAYOUT_OF_RECIPE)]
         out = tmp_path / str(number)
-        if expected is None:
+        if name not in REFUSED:
+            recipe = recipe if name not in SINGLE else "roberta-full"
             small_build(path, out=out, **settings_for(corpora, recipe))
             assert_nothing_vanished(out)
             continue
         with pytest.raises(InputError) as refused:
             small_build(path, out=out, **settings_for(corpora, recipe))
         text = str(refused.value)
-        assert re.search(expected, text), text
+        assert re.search(REFUSED[name], text), text
         assert "\n" not in text
-        if expected not in (NOTHING, ONE_DOCUMENT):
-            assert str(path) in text
+        assert str(path) in text or REFUSED[name] == NOTHING
         assert not out.exists()
 
 
+def test_a_file_of_one_document_makes_no_pairs_but_blocks(corpora: Path, tmp_path: Path) -> None:
+    files = hard_files(corpora)
+    for name in SINGLE:
+        with pytest.raises(InputError, match=ONE_DOCUMENT):
+            small_build(files[name], out=tmp_path / "out", **settings_for(corpora, "bert"))
+        small_build(files[name], out=tmp_path / name, **settings_for(corpora, "roberta-full"))
+        assert_nothing_vanished(tmp_path / name)
+
+
+@pytest.mark.parametrize("recipe", LAYOUT_OF_RECIPE)
 @pytest.mark.parametrize("policy", ["skip", "replace"])
-def test_tolerance_is_asked_for_and_counted(policy: str, corpora: Path, tmp_path: Path) -> None:
+def test_tolerance_is_asked_for_and_counted(
+    recipe: str, policy: str, corpora: Path, tmp_path: Path
+) -> None:
     """All files together, the broken ones too."""
     files = hard_files(corpora)
-    settings = settings_for(corpora, "roberta-doc", on_bad_input=policy, workers=2)
+    settings = settings_for(corpora, recipe, on_bad_input=policy, workers=2)
     report = small_build(files.values(), out=tmp_path / "out", **settings)
     assert_nothing_vanished(tmp_path / "out")
     records = report.manifest.ledger["records"][""]

@@ -17,7 +17,8 @@ from clozemill.pipeline.read import ReadOptions, ReadTally, read_document_at, re
 
 
 def listed(*inputs: object, **options: Any) -> Listing:
-    settings = {"input_format": None, "layout": "prose", "spool_dir": Path("unused")} | options
+    settings: dict[str, Any] = {"input_format": None, "layout": "prose", "split_bytes": 1 << 25}
+    settings |= {"spool_dir": Path("unused")} | options
     return list_inputs([str(name) for name in inputs], **settings)
 
 

@@ -99,8 +99,8 @@ def test_inputs_named_in_another_order_do_not_fool_a_resumed_build(
         write_json_lines(tmp_path / "b.jsonl", texts[10:]),
     ]
     out = tmp_path / "out"
-    assert build_until(small_config(files, syllables, out, split_bytes=1_000), 4)
-    small_build(files[::-1], syllables, out, split_bytes=2_000)
+    assert build_until(small_config(files, syllables, out, input_split_bytes=1_000), 4)
+    small_build(files[::-1], syllables, out, input_split_bytes=2_000)
     assert file_hashes(out) == expected
 
 
@@ -225,7 +225,7 @@ def more(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def slow_config(more: Path, syllables: Path) -> Callable[..., BuildConfig]:
     def config(out: Path, **settings: Any) -> BuildConfig:
-        settings = {"workers": 2, "split_bytes": 100_000, "bucket_tokens": 8_000, **settings}
+        settings = {"workers": 2, "input_split_bytes": 100_000, "bucket_tokens": 8_000, **settings}
         return small_config(more, syllables, out, **settings)
 
     return config

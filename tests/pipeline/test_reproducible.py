@@ -65,7 +65,7 @@ def test_order_and_cuts_of_the_input_do_not_matter(
         for name, part in zip("cab", (shuffled[:9], shuffled[9:70], shuffled[70:]), strict=True)
     ]
     settings = {"recipe": recipe, "format": shards, "mask_unit": "word"}
-    small_build(files, syllables, tmp_path / "out", split_bytes=3_000, **settings)
+    small_build(files, syllables, tmp_path / "out", input_split_bytes=3_000, **settings)
     assert file_hashes(tmp_path / "out") == expected(**settings)
 
 
@@ -137,7 +137,7 @@ def test_the_format_of_the_input_does_not_matter(
     expected: Callable[..., dict[str, str]],
 ) -> None:
     path = write(tmp_path, texts)
-    small_build(path, syllables, tmp_path / "out", split_bytes=3_000)
+    small_build(path, syllables, tmp_path / "out", input_split_bytes=3_000)
     assert file_hashes(tmp_path / "out") == expected()
 
 
@@ -145,7 +145,9 @@ def test_lines_of_a_text_file_are_the_documents_of_records(
     texts: list[str], syllables: Path, tmp_path: Path, expected: Callable[..., dict[str, str]]
 ) -> None:
     (tmp_path / "a.txt").write_text("\n".join(texts))
-    small_build(tmp_path / "a.txt", syllables, tmp_path / "out", layout="lines", split_bytes=2_000)
+    small_build(
+        tmp_path / "a.txt", syllables, tmp_path / "out", layout="lines", input_split_bytes=2_000
+    )
     assert file_hashes(tmp_path / "out") == expected()
 
 
@@ -180,7 +182,9 @@ def test_the_number_of_workers_does_not_matter(
     expected: Callable[..., dict[str, str]],
 ) -> None:
     settings = {"recipe": recipe, "format": "webdataset", "mask_unit": "word"}
-    small_build(corpus, syllables, tmp_path / "out", workers=workers, split_bytes=2_000, **settings)
+    small_build(
+        corpus, syllables, tmp_path / "out", workers=workers, input_split_bytes=2_000, **settings
+    )
     assert file_hashes(tmp_path / "out") == expected(**settings)
 
 
@@ -210,5 +214,5 @@ def test_real_text_is_built_alike_by_three_workers_and_one(corpora: Path, tmp_pa
     settings |= {"id_field": "id", "source_field": "source"}
     report = small_build(gum, vocab, tmp_path / "one", **settings)
     assert len([s for s in report.manifest.shards if s.split == "train"]) >= LEAST_BUCKETS
-    small_build(plain, vocab, tmp_path / "three", workers=3, split_bytes=100_000, **settings)
+    small_build(plain, vocab, tmp_path / "three", workers=3, input_split_bytes=100_000, **settings)
     assert file_hashes(tmp_path / "one") == file_hashes(tmp_path / "three")

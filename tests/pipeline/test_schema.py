@@ -5,12 +5,12 @@ from tests.pipeline.small_datasets import SOURCES, make_batches, make_columns, s
 
 from clozemill.pipeline.columns import read_columns, slice_columns
 from clozemill.pipeline.errors import DatasetError
+from clozemill.pipeline.instances import token_dtype
 from clozemill.pipeline.schema import (
     document_schema,
     instance_batch,
     instance_schema,
     rows_per_batch,
-    token_dtype,
 )
 
 

@@ -24,7 +24,7 @@ from tests.pipeline.small_corpora import (
 
 from clozemill.pipeline.build import Progress, build
 from clozemill.pipeline.config import BuildConfig
-from clozemill.pipeline.errors import ClozemillError, ConfigError, DatasetError
+from clozemill.pipeline.errors import ClozemillError, ConfigError, DatasetError, InputError
 from clozemill.pipeline.workspace import open_workspace
 
 
@@ -149,7 +149,7 @@ def test_an_unfinished_build_takes_up_inputs_that_were_changed_added_or_taken_aw
     parts = {"a": texts[:30], "b": texts[30:60], "c": texts[60:90]}
     for name, part in parts.items():
         write_json_lines(inputs / f"{name}.jsonl", part)
-    config = small_config(inputs, syllables, tmp_path / "out", split_bytes=1_000)
+    config = small_config(inputs, syllables, tmp_path / "out", input_split_bytes=5_000)
     leave_unfinished(config)
     (inputs / "a.jsonl").unlink()
     write_json_lines(inputs / "b.jsonl", texts[31:40])
@@ -278,9 +278,10 @@ def test_an_input_that_cannot_make_a_dataset_leaves_nothing_behind(
     lines: str, said: str, syllables: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "a.jsonl").write_text(lines)
-    done = run_command(small_config(tmp_path / "a.jsonl", syllables, tmp_path / "out"))
-    assert done.returncode == 2
-    assert said in only_line(done.stderr)
+    with pytest.raises(InputError) as refused:
+        small_build(tmp_path / "a.jsonl", syllables, tmp_path / "out")
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
     assert not (tmp_path / "out").exists()
 
 

@@ -3,7 +3,8 @@ import struct
 
 import numpy as np
 
-from clozemill.pipeline.identity import Spans, instance_ids
+from clozemill.pipeline.instance_ids import instance_ids
+from clozemill.pipeline.instances import Spans
 
 
 def test_id_is_the_hash_that_the_format_describes():

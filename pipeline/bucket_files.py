@@ -1,4 +1,4 @@
-"""How the instances of a bucket are laid out in files; the same whatever writes them."""
+"""The shards of a bucket: how its instances are spread over files, whoever writes them."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ _KEYS_PER_BUCKET = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BucketLayout:
+class BucketFiles:
     """Where and how the shards of one bucket are written."""
 
     folder: Path
@@ -45,30 +45,30 @@ class BucketLayout:
 
 
 def write_bucket(
-    layout: BucketLayout,
+    files: BucketFiles,
     num_instances: int,
     batches: Callable[[int, int], Iterable[pa.RecordBatch]],
 ) -> Iterator[Shard]:
     """Yield each shard of a bucket once it is written; all but for one instance equally long.
 
     Args:
-        layout: Where and how.
+        files: Where and how.
         num_instances: Rows of the bucket; none make no shard.
         batches: Returns the rows from a begin to before an end in batches of
-            `layout.batch_rows`; called for neighbouring ranges in order.
+            `files.batch_rows`; called for neighbouring ranges in order.
     """
-    num_shards = -(-num_instances // layout.shard_size)
-    first_key = layout.key * _KEYS_PER_BUCKET
+    num_shards = -(-num_instances // files.shard_size)
+    first_key = files.key * _KEYS_PER_BUCKET
     for number in range(num_shards):
         begin = num_instances * number // num_shards
         end = num_instances * (number + 1) // num_shards
-        name = f"{layout.name}-{number:03d}{SUFFIX_OF_FORMAT[layout.format]}"
+        name = f"{files.name}-{number:03d}{SUFFIX_OF_FORMAT[files.format]}"
         yield write_shard(
-            layout.folder / name,
+            files.folder / name,
             batches(begin, end),
-            schema=layout.schema,
-            split=layout.split,
-            compression=layout.compression,
+            schema=files.schema,
+            split=files.split,
+            compression=files.compression,
             first_key=first_key,
         )
-        first_key += -(-(end - begin) // layout.batch_rows)
+        first_key += -(-(end - begin) // files.batch_rows)

@@ -1,36 +1,15 @@
-"""What an instance is: 128 bits of hash over where its tokens come from."""
+"""The ids of instances: 128 bits of hash over where the tokens of each come from."""
 
 import hashlib
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from clozemill.pipeline.canonical import SPAN_RECORD, binary_column, join_rows, record_column
+from clozemill.pipeline.instances import Spans
 
 _HEADER = np.dtype([("fingerprint", "V16"), ("pass_number", "<u4"), ("num_spans", "<u4")])
-
-
-class Spans(NamedTuple):
-    """The spans of N instances, P in all, as flat arrays."""
-
-    starts: NDArray[np.int64]
-    """(N + 1,): where each instance's spans start in the arrays below."""
-
-    document_ids: NDArray[np.uint8]
-    """(P, 16): id of the document a span is of."""
-
-    first_sentence: NDArray[Any]
-    """(P,): its first sentence, counted within the document."""
-
-    num_sentences: NDArray[Any]
-    """(P,): how many sentences it runs over."""
-
-    cut_front: NDArray[Any]
-    """(P,): tokens of those sentences missing before the span's first token."""
-
-    cut_back: NDArray[Any]
-    """(P,): tokens of those sentences missing after the span's last token."""
 
 
 def span_records(spans: Spans) -> NDArray[Any]:

@@ -4,14 +4,14 @@ import pyarrow as pa
 import pytest
 from tests.pipeline.small_datasets import make_batches, make_columns, schema_for
 
-from clozemill.pipeline.layout import BucketLayout, write_bucket
+from clozemill.pipeline.bucket_files import BucketFiles, write_bucket
 from clozemill.pipeline.shards import read_shard
 
 WHOLE = make_batches(make_columns(11), 11)[0]
 
 
-def layout(folder: Path, shard_size: int, key: int = 0, format: str = "arrow") -> BucketLayout:
-    return BucketLayout(
+def files(folder: Path, shard_size: int, key: int = 0, format: str = "arrow") -> BucketFiles:
+    return BucketFiles(
         folder=folder,
         name="train-00003",
         key=key,
@@ -35,7 +35,7 @@ def batches(begin: int, end: int) -> list[pa.RecordBatch]:
 def test_shards_are_equally_long_and_none_is_empty(
     tmp_path: Path, num_instances: int, shard_size: int, sizes: list[int]
 ):
-    shards = list(write_bucket(layout(tmp_path, shard_size), num_instances, batches))
+    shards = list(write_bucket(files(tmp_path, shard_size), num_instances, batches))
     assert [shard.num_instances for shard in shards] == sizes
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         f"train-00003-{number:03d}.arrow" for number in range(len(sizes))
@@ -49,7 +49,7 @@ def test_samples_of_all_buckets_have_different_names(tmp_path: Path):
     for key in (0, 1, 999_999):
         folder = tmp_path / str(key)
         folder.mkdir()
-        for shard in write_bucket(layout(folder, 4, key, "webdataset"), 11, batches):
+        for shard in write_bucket(files(folder, 4, key, "webdataset"), 11, batches):
             data = (folder / shard.path).read_bytes()
             names += [data[start - 512 : start - 512 + 30] for start, _ in shard.members]
     assert len(names) == 3 * 6
