@@ -12,7 +12,7 @@ from clozemill.pipeline.dataset import open_dataset
 from clozemill.pipeline.engine import make_engine
 from clozemill.pipeline.errors import ConfigError
 from clozemill.pipeline.finish import Outcome, finish
-from clozemill.pipeline.inputs import list_config_inputs
+from clozemill.pipeline.inputs import check_unchanged, list_config_inputs
 from clozemill.pipeline.ledger import Ledger
 from clozemill.pipeline.manifest import Manifest
 from clozemill.pipeline.mapping import MapReceipt, run_map_task
@@ -98,6 +98,7 @@ def _run(job: Job, stages: Stages) -> BuildReport:
     job.tokenizer.save(workspace.tokenizer_dir, model_max_length=config.max_seq_length)
     with workspace.discarding_hopeless():
         mapped = stages.run("reading", run_map_task, map_tasks(job), unit="bytes")
+        check_unchanged(job.inputs.files)
     with workspace.discarding_hopeless(has_read_all=True):
         tally = _close_reading(mapped, config)
         parts = tuple(sorted(part for receipt in mapped for part in receipt.parts))
