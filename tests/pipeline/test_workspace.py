@@ -22,9 +22,10 @@ from tests.pipeline.small_corpora import (
     write_tokenizer,
 )
 
-from clozemill.pipeline.build import Progress, build
+from clozemill.pipeline.build import build
 from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.errors import ClozemillError, ConfigError, DatasetError, InputError
+from clozemill.pipeline.progress import Progress
 from clozemill.pipeline.workspace import open_workspace
 
 
