@@ -8,12 +8,13 @@ from pathlib import Path
 
 from clozemill.pipeline.build_identity import identify
 from clozemill.pipeline.config import BuildConfig
+from clozemill.pipeline.dataset import open_dataset
 from clozemill.pipeline.engine import make_engine
 from clozemill.pipeline.errors import ConfigError
 from clozemill.pipeline.finish import Outcome, finish
-from clozemill.pipeline.inputs import list_config_inputs
+from clozemill.pipeline.inputs import check_unchanged, list_config_inputs
 from clozemill.pipeline.ledger import Ledger
-from clozemill.pipeline.manifest import Manifest, read_manifest
+from clozemill.pipeline.manifest import Manifest
 from clozemill.pipeline.mapping import MapReceipt, run_map_task
 from clozemill.pipeline.notices import build_notices
 from clozemill.pipeline.plan import make_plan
@@ -71,7 +72,7 @@ def build(config: BuildConfig, *, on_progress: OnProgress | None = None) -> Buil
         if workspace.is_finished and not config.overwrite:
             workspace.check_finished(job.identity.record)
             workspace.end()
-            return BuildReport(manifest=read_manifest(workspace.out), was_finished=True)
+            return BuildReport(manifest=open_dataset(workspace.out).manifest, was_finished=True)
         workspace.begin(job.identity.record, overwrite=config.overwrite)
         report = _run(job, stages)
         workspace.end()
@@ -97,11 +98,13 @@ def _run(job: Job, stages: Stages) -> BuildReport:
     job.tokenizer.save(workspace.tokenizer_dir, model_max_length=config.max_seq_length)
     with workspace.discarding_hopeless():
         mapped = stages.run("reading", run_map_task, map_tasks(job), unit="bytes")
+        check_unchanged(job.inputs.files)
     with workspace.discarding_hopeless(has_read_all=True):
         tally = _close_reading(mapped, config)
         parts = tuple(sorted(part for receipt in mapped for part in receipt.parts))
         with stages.timed("planning"):
             plan = make_plan(workspace.map_dir, parts, config)
+        workspace.make_room()
         tasks = reduce_tasks(job, plan, parts)
         reduced = stages.run("writing", run_reduce_task, tasks, unit="tokens")
         outcome = Outcome(tally=tally, plan=plan, receipts=reduced, seconds=stages.seconds)

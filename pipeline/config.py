@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from clozemill.pipeline.errors import ConfigError
+from clozemill.pipeline.files import has_utf8_name, printable
 
 Kind = Literal["input", "instances", "masks", "layout", "execution", "vocabulary"]
 """What a field decides.
@@ -152,6 +153,7 @@ class BuildConfig:
         for item in dataclasses.fields(self):
             _check_type(item, getattr(self, item.name))
             _check_choice(item, getattr(self, item.name))
+            _check_utf8(item.name, getattr(self, item.name))
         for name in _PROBABILITIES:
             _check_range(name, getattr(self, name), 0.0, 1.0)
         for name, (low, high) in _RANGES.items():
@@ -252,6 +254,15 @@ def _is_of_type(value: Any, kind: Any) -> bool:
     if isinstance(value, bool):
         return kind is bool
     return isinstance(value, (int, float) if kind is float else kind)
+
+
+def _check_utf8(name: str, value: Any) -> None:
+    """Raise `ConfigError` for a text that no file can hold: arguments may be any bytes."""
+    if isinstance(value, tuple):
+        for member in value:
+            _check_utf8(name, member)
+    elif isinstance(value, str) and not has_utf8_name(value):
+        raise ConfigError(f"{name} is {printable(value)}, which is not UTF-8; spell it otherwise.")
 
 
 def _check_choice(item: "dataclasses.Field[Any]", value: Any) -> None:

@@ -2,8 +2,9 @@
 
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from clozemill import __version__
@@ -14,6 +15,7 @@ from clozemill.pipeline.errors import InputError
 from clozemill.pipeline.files import atomic_file, file_checksum
 from clozemill.pipeline.ledger import Ledger, close_ledger, merge_ledgers, to_json
 from clozemill.pipeline.manifest import (
+    TOKENIZER_FOLDER,
     Manifest,
     SplitEntry,
     TokenizerEntry,
@@ -77,17 +79,17 @@ def _manifest(job: Job, outcome: Outcome, ledger: Ledger) -> Manifest:
 
 
 def _tokenizer_entry(job: Job) -> TokenizerEntry:
-    tokenizer = job.tokenizer
+    tokenizer, folder = job.tokenizer, job.workspace.out / TOKENIZER_FOLDER
+    tokenizer.save(folder, model_max_length=job.config.max_seq_length)
     return TokenizerEntry(
         hash=tokenizer.hash,
         vocab_size=tokenizer.vocab_size,
         special_ids={role: getattr(tokenizer, f"{role}_id") for role in ROLES},
-        files=_tokenizer_files(job.workspace),
+        files=_checksums(folder / name for name in TOKENIZER_FILES),
     )
 
 
-def _tokenizer_files(workspace: Workspace) -> dict[str, str]:
-    paths = [workspace.tokenizer_dir / name for name in TOKENIZER_FILES]
+def _checksums(paths: Iterable[Path]) -> dict[str, str]:
     return {path.name: file_checksum(path) for path in paths if path.exists()}
 
 

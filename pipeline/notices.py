@@ -39,7 +39,10 @@ def build_notices(
     notices += _record_notices(config, manifest.ledger["records"][""])
     if ignored:
         names = ", ".join(ignored[:_MOST_NAMES]) + (", ..." if len(ignored) > _MOST_NAMES else "")
-        notices.append(f"{len(ignored)} files were not read, for their endings: {names}.")
+        notices.append(
+            f"{len(ignored)} files or folders were not read, for their endings or because "
+            f"clozemill wrote them: {names}."
+        )
     return tuple(notices)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.errors import ConfigError
-from clozemill.pipeline.inputs import Listing, list_config_inputs
+from clozemill.pipeline.inputs import Listing, check_unchanged, list_config_inputs
 from clozemill.pipeline.progress import OnProgress, Progress
 from clozemill.pipeline.read import ReadOptions, ReadTally, read_documents
 from clozemill.pipeline.tokenizer import PretrainingTokenizer
@@ -47,6 +47,7 @@ def build_vocabulary(
         tally = ReadTally()
         texts = islice(_texts(listing, config, tally, on_progress), config.limit_documents)
         tokenizer, report = train_vocabulary(texts, settings)
+        check_unchanged(listing.files)
     _write(tokenizer, out, overwrite=overwrite)
     return tokenizer, report
 

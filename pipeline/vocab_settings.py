@@ -6,6 +6,11 @@ from clozemill.pipeline.config import setting
 from clozemill.pipeline.errors import TokenizerError
 
 MIN_VOCABULARY = 10
+"""Five special tokens, and room for some text: a character takes two, as a word's start and
+inside a word."""
+
+MAX_VOCABULARY = 10_000_000
+"""The trainer reserves memory for as many; published vocabularies have up to some 500,000."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,10 +35,11 @@ class VocabularySettings:
 
     def __post_init__(self) -> None:
         """Raise `TokenizerError` for a setting that cannot be used."""
-        if self.vocab_size < MIN_VOCABULARY:
+        if not MIN_VOCABULARY <= self.vocab_size <= MAX_VOCABULARY:
             raise TokenizerError(
                 f"vocab_size is {self.vocab_size}; it must be at least {MIN_VOCABULARY}, as five "
-                "are special tokens."
+                "are special tokens and a character takes two, as a word's start and inside, and "
+                f"at most {MAX_VOCABULARY:,}."
             )
         if self.unicode_form not in ("none", "nfc"):
             raise TokenizerError(f"unicode_form is {self.unicode_form!r}; it must be none or nfc.")

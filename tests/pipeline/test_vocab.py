@@ -165,8 +165,13 @@ def test_what_cannot_be_trained_is_refused() -> None:
     for texts in ([], ["", " \n"], ["\u200b"]):
         with pytest.raises(TokenizerError, match="no word in . texts; a vocabulary needs text"):
             train_vocabulary(texts, VocabularySettings())
-    with pytest.raises(TokenizerError, match="vocab_size is 9; it must be at least 10"):
-        VocabularySettings(vocab_size=9)
+    for vocab_size in (9, 10_000_001, 99_999_999_999_999_999_999):
+        with pytest.raises(TokenizerError) as caught:
+            VocabularySettings(vocab_size=vocab_size)
+        assert str(caught.value) == (
+            f"vocab_size is {vocab_size}; it must be at least 10, as five are special tokens and "
+            "a character takes two, as a word's start and inside, and at most 10,000,000."
+        )
     with pytest.raises(TokenizerError, match="unicode_form is 'nfd'"):
         VocabularySettings(unicode_form="nfd")  # type: ignore[arg-type]
 
