@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from clozemill.pipeline.assemble import span_tokens
-from clozemill.pipeline.bucket import FATES, BucketDocuments
+from clozemill.pipeline.bucket import DOCUMENT_FATES, BucketDocuments
 from clozemill.pipeline.errors import ClozemillError
 from clozemill.pipeline.instances import Corpus
-from clozemill.pipeline.read_records import FATES as RECORD_FATES
+from clozemill.pipeline.read_records import RECORD_FATES
 from clozemill.pipeline.recipes import Drawn
 
 Ledger = Counter[tuple[str, str, str]]
@@ -95,7 +95,7 @@ def bucket_ledger(split: str, documents: BucketDocuments, corpus: Corpus, drawn:
     """Return what became of a bucket's documents and their tokens."""
     ledger: Ledger = Counter()
     num_tokens, num_unknown = documents.numbers("num_tokens"), documents.numbers("num_unknown")
-    for code, fate in enumerate(FATES):
+    for code, fate in enumerate(DOCUMENT_FATES):
         of_fate = documents.fates == code
         ledger["documents", split, fate] += int(of_fate.sum())
         ledger["document_tokens", split, fate] += int(num_tokens[of_fate].sum())
