@@ -2,25 +2,25 @@
 
 import dataclasses
 import os
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from clozemill.pipeline.build_identity import identify
 from clozemill.pipeline.config import BuildConfig
+from clozemill.pipeline.dataset import open_dataset
 from clozemill.pipeline.engine import make_engine
 from clozemill.pipeline.errors import ConfigError
 from clozemill.pipeline.finish import Outcome, finish
-from clozemill.pipeline.inputs import list_config_inputs
-from clozemill.pipeline.ledger import Ledger
-from clozemill.pipeline.manifest import Manifest, read_manifest
-from clozemill.pipeline.mapping import MapReceipt, run_map_task
+from clozemill.pipeline.inputs import check_unchanged, list_config_inputs
+from clozemill.pipeline.ledger import reading_ledger
+from clozemill.pipeline.manifest import Manifest
+from clozemill.pipeline.mapping import run_map_task
 from clozemill.pipeline.notices import build_notices
 from clozemill.pipeline.plan import make_plan
-from clozemill.pipeline.progress import Progress
-from clozemill.pipeline.read import ReadTally
+from clozemill.pipeline.progress import OnProgress
 from clozemill.pipeline.recipes import mask_rule
 from clozemill.pipeline.reduce import run_reduce_task
+from clozemill.pipeline.splits import check_weights
 from clozemill.pipeline.stages import Stages
 from clozemill.pipeline.tasks import Job, map_tasks, reduce_tasks
 from clozemill.pipeline.tokenizer import load_tokenizer
@@ -39,12 +39,13 @@ class BuildReport:
     """What its user may not expect, a line each."""
 
     seconds: dict[str, float] = dataclasses.field(default_factory=dict)
-    """By stage."""
+    """By stage; their sum is the time from the open folder to the manifest."""
+
+    peak_process_bytes: int = 0
+    """The most resident memory of any process that took part."""
 
 
-def build(
-    config: BuildConfig, *, on_progress: Callable[[Progress], None] | None = None
-) -> BuildReport:
+def build(config: BuildConfig, *, on_progress: OnProgress | None = None) -> BuildReport:
     """Build the dataset that the configuration describes, or resume building it.
 
     With several workers, a script calls it below `if __name__ == "__main__":`, since workers
@@ -64,13 +65,15 @@ def build(
     config = dataclasses.replace(config, out=os.path.abspath(config.out))
     engine = make_engine(config.engine, workers=config.workers, ray_address=config.ray_address)
     with engine, open_workspace(Path(config.out)) as workspace:
-        job = _prepare(config, workspace)
+        stages = Stages(engine, on_progress or (lambda progress: None))
+        with stages.timed("listing"):
+            job = _prepare(config, workspace)
         if workspace.is_finished and not config.overwrite:
             workspace.check_finished(job.identity.record)
             workspace.end()
-            return BuildReport(manifest=read_manifest(workspace.out), was_finished=True)
+            return BuildReport(manifest=open_dataset(workspace.out).manifest, was_finished=True)
         workspace.begin(job.identity.record, overwrite=config.overwrite)
-        report = _run(job, Stages(engine, on_progress or (lambda progress: None)))
+        report = _run(job, stages)
         workspace.end()
     return report
 
@@ -93,14 +96,24 @@ def _run(job: Job, stages: Stages) -> BuildReport:
     config, workspace = job.config, job.workspace
     job.tokenizer.save(workspace.tokenizer_dir, model_max_length=config.max_seq_length)
     with workspace.discarding_hopeless():
-        mapped = stages.run("reading", run_map_task, map_tasks(job))
+        mapped = stages.run("reading", run_map_task, map_tasks(job), unit="bytes")
+        check_unchanged(job.inputs.files)
     with workspace.discarding_hopeless(has_read_all=True):
-        tally = _close_reading(mapped, config)
+        tally = reading_ledger(
+            [receipt.tally for receipt in mapped],
+            num_tokens=sum(receipt.num_tokens for receipt in mapped),
+            text_field=config.text_field,
+        )
         parts = tuple(sorted(part for receipt in mapped for part in receipt.parts))
-        plan = make_plan(workspace.map_dir, parts, config)
-        reduced = stages.run("writing", run_reduce_task, reduce_tasks(job, plan, parts))
+        with stages.timed("planning"):
+            plan = make_plan(workspace.map_dir, parts, config)
+            check_weights(config, plan.sources)
+        workspace.make_room()
+        tasks = reduce_tasks(job, plan, parts)
+        reduced = stages.run("writing", run_reduce_task, tasks, unit="tokens")
         outcome = Outcome(tally=tally, plan=plan, receipts=reduced, seconds=stages.seconds)
-        manifest = finish(job, outcome)
+        with stages.timed("finishing"):
+            manifest = finish(job, outcome)
     notices = build_notices(
         config,
         manifest,
@@ -112,15 +125,5 @@ def _run(job: Job, stages: Stages) -> BuildReport:
         was_finished=False,
         notices=(*plan.notices, *notices),
         seconds=stages.seconds,
+        peak_process_bytes=stages.peak_process_bytes,
     )
-
-
-def _close_reading(receipts: Sequence[MapReceipt], config: BuildConfig) -> Ledger:
-    """Return what became of the records, once it is known that some had a text."""
-    tally = ReadTally()
-    for receipt in receipts:
-        tally.merge(ReadTally.from_json(receipt.tally))
-    tally.raise_if_no_text(config.text_field)
-    ledger = Ledger({("records", "", reason): n for reason, n in tally.counts.items()})
-    ledger["tokens", "", "read"] = sum(receipt.num_tokens for receipt in receipts)
-    return ledger

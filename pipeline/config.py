@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from clozemill.pipeline.errors import ConfigError
+from clozemill.pipeline.files import has_utf8_name, printable
 
-Kind = Literal["input", "instances", "masks", "layout", "execution"]
+Kind = Literal["input", "instances", "masks", "layout", "execution", "vocabulary"]
 """What a field decides.
 
 input: which documents are read; compared with the finished folder by its inventory.
@@ -17,6 +18,7 @@ instances: the instances made from those documents; enters the instance fingerpr
 masks: the variants laid over the instances; enters the dataset fingerprint with the above.
 layout: how the files hold them; changes bytes, never the dataset digest.
 execution: how the work is done; changes nothing that is written.
+vocabulary: which pieces a vocabulary has; of `VocabularySettings`, not of a build.
 """
 
 
@@ -24,7 +26,8 @@ SPLITS = ("train", "validation")
 """The splits a dataset can have, in the order they are listed."""
 
 
-def _setting(default: Any, kind: Kind, text: str, choices: tuple[str, ...] = ()) -> Any:
+def setting(default: Any, kind: Kind, text: str, choices: tuple[str, ...] = ()) -> Any:
+    """Return a field of a record of settings, with what its flag and the docs say of it."""
     return field(default=default, metadata={"kind": kind, "help": text, "choices": choices})
 
 
@@ -32,124 +35,125 @@ def _setting(default: Any, kind: Kind, text: str, choices: tuple[str, ...] = ())
 class BuildConfig:
     """Everything `clozemill build` can be told. The help text of a field is its meaning."""
 
-    inputs: tuple[str, ...] = _setting((), "input", "Files, folders, globs, URLs or hf:NAME.")
-    tokenizer: str = _setting(
+    inputs: tuple[str, ...] = setting((), "input", "Files, folders, globs, URLs or hf:NAME.")
+    tokenizer: str = setting(
         "", "execution", "Tokenizer folder, vocab.txt, tokenizer.json or hub name."
     )
-    out: str = _setting("", "execution", "The dataset folder to write.")
+    out: str = setting("", "execution", "The dataset folder to write.")
 
-    recipe: str = _setting(
+    recipe: str = setting(
         "bert",
         "instances",
         "How instances are made: sentence pairs (bert) or packed sentences (roberta-*).",
         ("bert", "roberta-full", "roberta-doc"),
     )
-    max_seq_length: int = _setting(128, "instances", "Longest instance, in tokens with specials.")
-    dupe_factor: int = _setting(1, "instances", "How often the pairs of a document are re-drawn.")
-    short_seq_prob: float = _setting(
+    max_seq_length: int = setting(128, "instances", "Longest instance, in tokens with specials.")
+    dupe_factor: int = setting(1, "instances", "How often the pairs of a document are re-drawn.")
+    short_seq_prob: float = setting(
         0.1, "instances", "Share of documents that aim for a random shorter length."
     )
-    nsp_balance: str = _setting(
+    nsp_balance: str = setting(
         "original",
         "instances",
         "Labels by the original's coin, or steered towards one half.",
         ("original", "exact"),
     )
-    long_sentences: str = _setting(
+    long_sentences: str = setting(
         "split",
         "instances",
         "Packed recipes: what becomes of a sentence longer than an instance.",
         ("split", "truncate", "drop"),
     )
-    mask_variants: int = _setting(10, "masks", "Static maskings stored per instance; 0 is none.")
-    masked_lm_prob: float = _setting(0.15, "masks", "Share of tokens selected for prediction.")
-    max_predictions_per_seq: int | None = _setting(
+    mask_variants: int = setting(10, "masks", "Static maskings stored per instance; 0 is none.")
+    masked_lm_prob: float = setting(0.15, "masks", "Share of tokens selected for prediction.")
+    max_predictions_per_seq: int | None = setting(
         None, "masks", "Cap on selected tokens of an instance; by default what the share asks for."
     )
-    mask_unit: str = _setting(
+    mask_unit: str = setting(
         "token", "masks", "Select single tokens, or all pieces of a word.", ("token", "word")
     )
-    mask_count: str = _setting(
+    mask_count: str = setting(
         "rounded",
         "masks",
         "Selected tokens per instance: BERT's rounded share, or RoBERTa's random rounding.",
         ("rounded", "stochastic"),
     )
-    mask_token_prob: float = _setting(0.8, "masks", "Share of selected shown as [MASK].")
-    random_token_prob: float = _setting(0.1, "masks", "Share of selected shown as a random token.")
-    random_tokens: str = _setting(
+    mask_token_prob: float = setting(0.8, "masks", "Share of selected shown as [MASK].")
+    random_token_prob: float = setting(0.1, "masks", "Share of selected shown as a random token.")
+    random_tokens: str = setting(
         "ordinary",
         "masks",
         "Draw random tokens from ordinary ones, or from the whole vocabulary as the original.",
         ("ordinary", "all"),
     )
-    seed: int = _setting(0, "instances", "Seed of pairs and masks.")
-    split_seed: int = _setting(0, "instances", "Seed of the train/validation split alone.")
-    validation_fraction: float = _setting(
+    seed: int = setting(0, "instances", "Seed of pairs and masks.")
+    split_seed: int = setting(0, "instances", "Seed of the train/validation split alone.")
+    validation_fraction: float = setting(
         0.01, "instances", "Share of documents held out for validation."
     )
-    validation: tuple[str, ...] = _setting(
+    validation: tuple[str, ...] = setting(
         (), "input", "Inputs to use as the validation split instead of a share."
     )
-    duplicates: str = _setting(
+    duplicates: str = setting(
         "drop", "instances", "What becomes of a document whose text was seen.", ("drop", "keep")
     )
-    source: str = _setting("", "input", "Name of the corpus these inputs are.")
-    source_field: str | None = _setting(
+    source: str = setting("", "input", "Name of the corpus these inputs are.")
+    source_field: str | None = setting(
         None, "input", "Record field that names the corpus of a document."
     )
-    source_weight: tuple[tuple[str, float], ...] = _setting(
+    source_weight: tuple[tuple[str, float], ...] = setting(
         (), "instances", "NAME=2.0: repeat a source's documents that often; fractions are drawn."
     )
-    id_field: str | None = _setting(None, "input", "Record field with your own document id.")
-    text_field: str = _setting("text", "input", "Record field with the document's text.")
-    min_document_sentences: int = _setting(
+    id_field: str | None = setting(None, "input", "Record field with your own document id.")
+    text_field: str = setting("text", "input", "Record field with the document's text.")
+    min_document_sentences: int = setting(
         1, "instances", "Leave out documents with fewer sentences."
     )
-    language: str = _setting("en", "instances", "Language of the sentence splitter.")
-    layout: str = _setting(
+    language: str = setting("en", "instances", "Language of the sentence splitter.")
+    layout: str = setting(
         "prose",
         "input",
         "In .txt files: a file is a document (prose), a line is a sentence and a blank line ends "
         "a document (sentences), or a line is a document (lines).",
         ("prose", "sentences", "lines"),
     )
-    input_format: str | None = _setting(
+    input_format: str | None = setting(
         None,
         "input",
         "Format of standard input and of files with other endings.",
         ("txt", "jsonl", "parquet", "arrow"),
     )
-    on_bad_input: str = _setting(
+    on_bad_input: str = setting(
         "error",
         "input",
         "Stop at bytes or records that cannot be read, skip them, or replace bad bytes.",
         ("error", "skip", "replace"),
     )
-    limit_documents: int | None = _setting(None, "input", "Read only the first N documents.")
-    bucket_tokens: int = _setting(
+    limit_documents: int | None = setting(None, "input", "Read only the first N documents.")
+    bucket_tokens: int = setting(
         4_000_000, "instances", "Documents are shuffled and paired within buckets of this size."
     )
 
-    format: str = _setting("arrow", "layout", "File format of the shards.", ("arrow", "webdataset"))
-    compression: str = _setting(
+    format: str = setting("arrow", "layout", "File format of the shards.", ("arrow", "webdataset"))
+    compression: str = setting(
         "none", "layout", "Compression inside the shards.", ("none", "lz4", "zstd")
     )
-    shard_size: int = _setting(65_536, "layout", "Most instances in one shard.")
+    shard_size: int = setting(65_536, "layout", "Most instances in one shard.")
 
-    input_split_bytes: int = _setting(
+    input_split_bytes: int = setting(
         32 << 20, "execution", "About how much of the inputs one task reads, in bytes as stored."
     )
-    workers: int | None = _setting(None, "execution", "Worker processes; by default all cores.")
-    engine: str = _setting("local", "execution", "Where the tasks run.", ("local", "ray"))
-    ray_address: str | None = _setting(None, "execution", "Address of a running Ray cluster.")
-    overwrite: bool = _setting(False, "execution", "Replace a finished dataset in the folder.")
+    workers: int | None = setting(None, "execution", "Worker processes; by default all cores.")
+    engine: str = setting("local", "execution", "Where the tasks run.", ("local", "ray"))
+    ray_address: str | None = setting(None, "execution", "Address of a running Ray cluster.")
+    overwrite: bool = setting(False, "execution", "Replace a finished dataset in the folder.")
 
     def __post_init__(self) -> None:
         """Raise `ConfigError` for the first setting that cannot be used."""
         for item in dataclasses.fields(self):
             _check_type(item, getattr(self, item.name))
             _check_choice(item, getattr(self, item.name))
+            _check_utf8(item.name, getattr(self, item.name))
         for name in _PROBABILITIES:
             _check_range(name, getattr(self, name), 0.0, 1.0)
         for name, (low, high) in _RANGES.items():
@@ -250,6 +254,15 @@ def _is_of_type(value: Any, kind: Any) -> bool:
     if isinstance(value, bool):
         return kind is bool
     return isinstance(value, (int, float) if kind is float else kind)
+
+
+def _check_utf8(name: str, value: Any) -> None:
+    """Raise `ConfigError` for a text that no file can hold: arguments may be any bytes."""
+    if isinstance(value, tuple):
+        for member in value:
+            _check_utf8(name, member)
+    elif isinstance(value, str) and not has_utf8_name(value):
+        raise ConfigError(f"{name} is {printable(value)}, which is not UTF-8; spell it otherwise.")
 
 
 def _check_choice(item: "dataclasses.Field[Any]", value: Any) -> None:

@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +9,8 @@ from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.dataset import open_dataset
 from clozemill.pipeline.fingerprints import layout_fingerprint
 from clozemill.pipeline.manifest import Manifest
+from clozemill.pipeline.progress import OnProgress
 from clozemill.pipeline.rewrite import Rewrite, rewrite_dataset
-from clozemill.pipeline.shards import Shard
 
 
 def convert_dataset(
@@ -22,7 +21,7 @@ def convert_dataset(
     compression: str | None = None,
     shard_size: int | None = None,
     overwrite: bool = False,
-    on_shard: Callable[[Shard], None] | None = None,
+    on_progress: OnProgress | None = None,
 ) -> Manifest:
     """Write a dataset in another format, compression or shard size; return the new manifest.
 
@@ -36,7 +35,7 @@ def convert_dataset(
         compression: `none`, `lz4` or `zstd`; by default as it is.
         shard_size: Most instances in a shard; by default as it is.
         overwrite: Replace a dataset in `out`.
-        on_shard: Called after each shard written.
+        on_progress: Called after each shard written.
 
     Raises:
         ConfigError: A setting cannot be used, or `out` holds something already.
@@ -53,4 +52,6 @@ def convert_dataset(
         return dataclasses.replace(manifest, fingerprints=fingerprints)
 
     rewrite = Rewrite(verb="convert", config=config, finish=finish)
-    return rewrite_dataset(dataset, Path(out), rewrite, overwrite=overwrite, on_shard=on_shard)
+    return rewrite_dataset(
+        dataset, Path(out), rewrite, overwrite=overwrite, on_progress=on_progress
+    )

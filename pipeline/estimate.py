@@ -4,7 +4,7 @@ import dataclasses
 import json
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -194,10 +194,16 @@ def _scaled(
         num_dataset_bytes=round(scale * sum(file.num_bytes for file in manifest.files)),
         num_work_bytes=round(scale * records["text_bytes"] * _WORK_BYTES_PER_TEXT_BYTE),
         num_free_bytes=shutil.disk_usage(_existing(Path(config.out or "."))).free,
-        num_seconds=scale * sum(report.seconds.values()) / workers,
+        num_seconds=_seconds(report.seconds, scale, workers),
         workers=workers,
         num_sampled_bytes=records["text_bytes"],
     )
+
+
+def _seconds(seconds: Mapping[str, float], scale: float, workers: int) -> float:
+    """Return the time of all stages; two of them are shared by the workers."""
+    shared = sum(seconds[stage] for stage in ("reading", "writing"))
+    return scale * (shared / workers + seconds["planning"] + seconds["finishing"])
 
 
 def _existing(path: Path) -> Path:

@@ -100,6 +100,30 @@ def is_temporary(name: str) -> bool:
     return _TEMPORARY_NAME.fullmatch(name) is not None
 
 
+def has_utf8_name(path: str | Path) -> bool:
+    r"""Return whether a path can be written into a file, which bytes that are no text cannot.
+
+    >>> has_utf8_name("d'\u00e9t\u00e9"), has_utf8_name("\udcff.txt")
+    (True, False)
+    """
+    return not any("\ud800" <= character <= "\udfff" for character in str(path))
+
+
+def printable(text: str) -> str:
+    r"""Return a text in which bytes that are not UTF-8 are spelled out.
+
+    >>> print(printable("a\udcff.txt"))
+    a\xff.txt
+    """
+    data = text.encode("utf-8", "surrogateescape" if _is_from_bytes(text) else "backslashreplace")
+    return data.decode("utf-8", "backslashreplace")
+
+
+def _is_from_bytes(text: str) -> bool:
+    """Return whether every surrogate of a text stands for a byte of a name that is not UTF-8."""
+    return all("\udc80" <= c <= "\udcff" for c in text if "\ud800" <= c <= "\udfff")
+
+
 def is_plain_name(name: str) -> bool:
     """Return whether a name from a manifest is a file directly in the dataset's folder.
 

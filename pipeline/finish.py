@@ -1,8 +1,9 @@
 """The end of a build: the ledger is closed, and the manifest makes the files a dataset."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from clozemill import __version__
@@ -13,6 +14,7 @@ from clozemill.pipeline.errors import InputError
 from clozemill.pipeline.files import atomic_file, file_checksum
 from clozemill.pipeline.ledger import Ledger, close_ledger, merge_ledgers, to_json
 from clozemill.pipeline.manifest import (
+    TOKENIZER_FOLDER,
     Manifest,
     SplitEntry,
     TokenizerEntry,
@@ -23,7 +25,7 @@ from clozemill.pipeline.plan import Plan
 from clozemill.pipeline.reduce import ReduceReceipt
 from clozemill.pipeline.tasks import Job
 from clozemill.pipeline.tokenizer import ROLES
-from clozemill.pipeline.workspace import LOG_NAME, TOKENIZER_FILES, Workspace
+from clozemill.pipeline.workspace import LOG_NAME, TOKENIZER_FILES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,17 +82,17 @@ def _manifest(job: Job, outcome: Outcome, ledger: Ledger) -> Manifest:
 
 
 def _tokenizer_entry(job: Job) -> TokenizerEntry:
-    tokenizer = job.tokenizer
+    tokenizer, folder = job.tokenizer, job.workspace.out / TOKENIZER_FOLDER
+    tokenizer.save(folder, model_max_length=job.config.max_seq_length)
     return TokenizerEntry(
         hash=tokenizer.hash,
         vocab_size=tokenizer.vocab_size,
         special_ids={role: getattr(tokenizer, f"{role}_id") for role in ROLES},
-        files=_tokenizer_files(job.workspace),
+        files=_checksums(folder / name for name in TOKENIZER_FILES),
     )
 
 
-def _tokenizer_files(workspace: Workspace) -> dict[str, str]:
-    paths = [workspace.tokenizer_dir / name for name in TOKENIZER_FILES]
+def _checksums(paths: Iterable[Path]) -> dict[str, str]:
     return {path.name: file_checksum(path) for path in paths if path.exists()}
 
 

@@ -17,6 +17,8 @@ from fsspec.implementations.local import LocalFileSystem
 
 from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.errors import InputError
+from clozemill.pipeline.files import has_utf8_name, printable
+from clozemill.pipeline.input_folders import find_files, is_file
 from clozemill.pipeline.read_bytes import BLOCK_BYTES, open_arrow, open_binary, reading
 from clozemill.pipeline.read_hub import full_hub_name, is_hub_name, load_hub_dataset
 
@@ -90,7 +92,8 @@ class Listing:
 
     ignored: tuple[str, ...]
     """What folders and patterns hold beside: files whose ending tells no format, links to
-    folders (they are not followed), sockets and the like."""
+    folders (they are not followed), sockets and the like; and, ending in a slash, folders that
+    hold a dataset, an unfinished build or a tokenizer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +150,8 @@ def list_inputs(
     """Return the files and splits that inputs name.
 
     A file that is named twice (say, by itself and by its folder) is read once. Symbolic links
-    are names of their own, followed to files but not to further folders. Without
+    are names of their own, followed to files but not to further folders. Datasets, unfinished
+    builds and tokenizers below a folder are no input, so that `--out` may lie there. Without
     `input_format`, files with unknown endings are an error where they are named, and ignored
     where a folder or pattern brings them in; with it they are read in that format, but for
     hidden ones of a folder. Known endings keep theirs.
@@ -173,6 +177,26 @@ def list_inputs(
     return Listing(files=tuple(files.values()), splits=tuple(splits), ignored=tuple(ignored))
 
 
+def check_unchanged(files: Sequence[InputFile]) -> None:
+    """Make sure that files are still as they were when they were listed.
+
+    Raises:
+        InputError: One has another size or version, or is gone.
+    """
+    for file in files:
+        if file.path == STANDARD_INPUT or file.format == "hf":  # kept, or mapped into memory
+            continue
+        with reading(file.path):
+            fs, path = fsspec.core.url_to_fs(file.path)
+            fs.invalidate_cache(path)
+            is_same = _input_file(fs, path, fs.info(path), (file.format, file.compression)) == file
+        if not is_same:
+            raise InputError(
+                f"{file.path} changed while it was read; run the same command again once nothing "
+                "writes to it."
+            )
+
+
 def format_of(path: str, input_format: str | None) -> tuple[Format, Compression | None] | None:
     """Return the format and compression that a file's ending tells, or else `input_format`.
 
@@ -193,6 +217,8 @@ def _files_of(
     name: str, input_format: str | None, spool_dir: Path, ignored: dict[str, None]
 ) -> Iterator[tuple[InputFile, str]]:
     """Yield each file that a name stands for, and where to open it."""
+    if not name:
+        raise InputError("an input is an empty text; name a file or folder (. is this one).")
     if name == STANDARD_INPUT:
         yield _spool(input_format or "txt", spool_dir)
     elif is_hub_name(name):
@@ -212,49 +238,27 @@ def _stored_files(name: str, input_format: str | None) -> tuple[list[InputFile],
     fs.invalidate_cache()
     if fs.isfile(root):
         return [_named_file(fs, root, name, input_format)], []
-    found = _find(fs, root, name)
+    found = find_files(fs, root, name)
     files, others = [], []
-    for path, info in sorted(found.items()):
+    for path, info in sorted(found.files.items()):
         is_hidden = posixpath.basename(path).startswith(".")
         kind = format_of(path, None if is_hidden else input_format)
-        if kind is None or not _is_file(info):
-            others.append(_full_name(fs, path))
+        if kind is None or not is_file(info):
+            others.append(printable(_full_name(fs, path)))
         else:
             files.append(_input_file(fs, path, info, kind))
-    if not files:
+    if not files and others:
         raise InputError(
             f"{name} has no .txt, .jsonl, .parquet or .arrow file but others, such as "
             f"{others[0]}; name their format with --input-format."
         )
-    return files, others
-
-
-def _find(fs: Any, root: str, name: str) -> dict[str, Any]:
-    """Return path and information of every file below a folder or matching a pattern."""
-    if fs.isdir(root):
-        found: dict[str, Any] = fs.find(root, detail=True)
-        if not found:
-            raise InputError(f"the folder {name} holds no files; name another.")
-        return found
-    if fs.exists(root):
-        raise InputError(f"{name} is neither file nor folder; pipe it in and name - as the input.")
-    if not any(character in root for character in "*?["):
-        raise InputError(f"{name} does not exist; check the path.")
-    found = {}
-    for path, info in fs.glob(root, detail=True).items():
-        found |= fs.find(path, detail=True) if _is_folder(info) else {path: info}
-    if not found:
-        raise InputError(f"no file matches the pattern {name}; check it, and quote it.")
-    return found
-
-
-def _is_folder(info: dict[str, Any]) -> bool:
-    is_link = bool(info.get("islink"))
-    return info["type"] == "directory" or (is_link and os.path.isdir(info["name"]))
-
-
-def _is_file(info: dict[str, Any]) -> bool:
-    return info["type"] == "file" or (bool(info.get("islink")) and not _is_folder(info))
+    own_folders = [_full_name(fs, folder) + "/" for folder in found.own_folders]
+    if not files:
+        raise InputError(
+            f"{name} holds nothing but what clozemill wrote, such as {own_folders[0]}; name the "
+            "folder of the texts."
+        )
+    return files, [*others, *own_folders]
 
 
 def _named_file(fs: Any, path: str, name: str, input_format: str | None) -> InputFile:
@@ -270,6 +274,8 @@ def _named_file(fs: Any, path: str, name: str, input_format: str | None) -> Inpu
 def _input_file(
     fs: Any, path: str, info: dict[str, Any], kind: tuple[Format, Compression | None]
 ) -> InputFile:
+    if not has_utf8_name(path):
+        raise InputError(f"the name of {printable(path)} is not UTF-8; rename the file.")
     num_bytes, version = info.get("size") or 0, _remote_version(info)
     if isinstance(fs, LocalFileSystem):  # follows links, and knows nanoseconds
         with reading(path):

@@ -8,6 +8,7 @@ from typing import Any, Self
 from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.documents import Document, normalise_text
 from clozemill.pipeline.errors import InputError
+from clozemill.pipeline.files import printable
 
 RECORDS_READ = "records_read"
 """Records met: JSON lines, table rows, or what the layout of a text file calls a document."""
@@ -54,22 +55,22 @@ _KINDS = {
 class ReadOptions:
     """What readers need to know of a build's configuration; see `BuildConfig` for meanings."""
 
-    layout: str = "prose"
+    layout: str
     """What a document is in a text file."""
 
-    text_field: str = "text"
+    text_field: str
     """The record field with the text."""
 
-    id_field: str | None = None
+    id_field: str | None
     """The record field with the user's own id."""
 
-    source: str = ""
+    source: str
     """The corpus of documents that do not name theirs."""
 
-    source_field: str | None = None
+    source_field: str | None
     """The record field that names the corpus."""
 
-    on_bad_input: str = "error"
+    on_bad_input: str
     """`error`, `skip` or `replace`."""
 
     @classmethod
@@ -102,7 +103,7 @@ class ReadTally:
         """Count records without the text field, and remember which fields they have."""
         self.counts[MISSING_TEXT] += num_records
         if len(self.fields_seen) < _MAX_FIELDS_SEEN:
-            self.fields_seen.update(names)
+            self.fields_seen.update(map(printable, names))
 
     def merge(self, other: "ReadTally") -> None:
         """Add the counts of another tally to this one."""

@@ -3,7 +3,6 @@
 import dataclasses
 import os
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,9 @@ from clozemill.pipeline.errors import ConfigError, DatasetError
 from clozemill.pipeline.fingerprints import dataset_fingerprint
 from clozemill.pipeline.manifest import Manifest
 from clozemill.pipeline.masks import draw_variants, mask_counts
+from clozemill.pipeline.progress import OnProgress
 from clozemill.pipeline.recipes import mask_rule
 from clozemill.pipeline.rewrite import Rewrite, rewrite_dataset
-from clozemill.pipeline.shards import Shard
 from clozemill.pipeline.tokenizer import PretrainingTokenizer, load_tokenizer
 
 
@@ -27,7 +26,7 @@ def remask_dataset(
     settings: dict[str, Any],
     *,
     overwrite: bool = False,
-    on_shard: Callable[[Shard], None] | None = None,
+    on_progress: OnProgress | None = None,
 ) -> Manifest:
     """Write a dataset with its masks drawn anew; return the new manifest.
 
@@ -40,7 +39,7 @@ def remask_dataset(
         out: An empty or new folder.
         settings: Mask settings by name, such as `{"mask_variants": 4}`; the others stay.
         overwrite: Replace a dataset in `out`.
-        on_shard: Called after each shard written.
+        on_progress: Called after each shard written.
 
     Raises:
         ConfigError: A setting is not one of masks or cannot be used, or `out` holds something.
@@ -63,7 +62,9 @@ def remask_dataset(
         finish=remasker.finish,
         is_same_dataset=False,
     )
-    return rewrite_dataset(dataset, Path(out), rewrite, overwrite=overwrite, on_shard=on_shard)
+    return rewrite_dataset(
+        dataset, Path(out), rewrite, overwrite=overwrite, on_progress=on_progress
+    )
 
 
 def _changed(config: BuildConfig, settings: dict[str, Any]) -> BuildConfig:

@@ -23,8 +23,9 @@ from clozemill.pipeline.dataset import Dataset, read_documents
 from clozemill.pipeline.digest import Digest
 from clozemill.pipeline.errors import ConfigError, DatasetError
 from clozemill.pipeline.files import atomic_file, file_checksum
-from clozemill.pipeline.manifest import Manifest, SplitEntry, write_manifest
+from clozemill.pipeline.manifest import TOKENIZER_FOLDER, Manifest, SplitEntry, write_manifest
 from clozemill.pipeline.origins import ORIGINS_NAME
+from clozemill.pipeline.progress import OnProgress, shard_progress
 from clozemill.pipeline.schema import instance_batch, rows_per_batch
 from clozemill.pipeline.shards import DocumentsFile, Shard, write_documents
 from clozemill.pipeline.workspace import LOG_NAME, Workspace, open_workspace
@@ -59,7 +60,7 @@ def rewrite_dataset(
     rewrite: Rewrite,
     *,
     overwrite: bool = False,
-    on_shard: Callable[[Shard], None] | None = None,
+    on_progress: OnProgress | None = None,
 ) -> Manifest:
     """Write a dataset again into another folder, and return the new manifest.
 
@@ -84,8 +85,10 @@ def rewrite_dataset(
         digests = {split: e.dataset_digest for split, e in dataset.manifest.splits.items()}
         identity = {"rewritten_dataset": digests, **configuration}
         workspace.begin(identity, overwrite=overwrite)
+        workspace.make_room()
         _copy_beside(dataset, workspace, rewrite)
-        shards, splits = _write_splits(dataset, out, rewrite, on_shard or (lambda shard: None))
+        on_shard = shard_progress("writing", dataset.manifest.shards, on_progress)
+        shards, splits = _write_splits(dataset, out, rewrite, on_shard)
         manifest = dataclasses.replace(
             dataset.manifest,
             package_version=clozemill.__version__,
@@ -215,14 +218,15 @@ def _write_documents(dataset: Dataset, out: Path, compression: str) -> Iterator[
 
 def _copy_beside(dataset: Dataset, workspace: Workspace, rewrite: Rewrite) -> None:
     """Copy the tokenizer, checked, and what says where documents came from."""
-    workspace.tokenizer_dir.mkdir(exist_ok=True)
+    tokenizer_dir = workspace.out / TOKENIZER_FOLDER
+    tokenizer_dir.mkdir(exist_ok=True)
     for name, checksum in dataset.manifest.tokenizer.files.items():
         path = dataset.tokenizer_path / Path(name).name
         if not path.is_file() or file_checksum(path) != checksum:
             raise DatasetError(
                 f"{path} is missing or not what was written; copy the dataset again."
             )
-        _copy(path, workspace.tokenizer_dir / path.name)
+        _copy(path, tokenizer_dir / path.name)
     if (dataset.folder / ORIGINS_NAME).is_file():
         _copy(dataset.folder / ORIGINS_NAME, workspace.out / ORIGINS_NAME)
     with suppress(OSError, ValueError, LookupError, TypeError):

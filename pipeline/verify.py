@@ -27,6 +27,7 @@ from clozemill.pipeline.ledger import Ledger, from_json, ledger_faults
 from clozemill.pipeline.manifest import MANIFEST_NAME, TOKENIZER_FOLDER, Manifest, read_manifest
 from clozemill.pipeline.masks import draw_variants
 from clozemill.pipeline.origins import ORIGINS_NAME
+from clozemill.pipeline.progress import OnProgress, shard_progress
 from clozemill.pipeline.recipes import mask_rule
 from clozemill.pipeline.recount import Recount
 from clozemill.pipeline.rowchecks import Flags, broken_rules, row_rules
@@ -52,9 +53,7 @@ class Finding:
     """What is wrong with it, in words."""
 
 
-def verify_dataset(
-    folder: str | Path, *, on_shard: Callable[[Shard], None] | None = None
-) -> list[Finding]:
+def verify_dataset(folder: str | Path, *, on_progress: OnProgress | None = None) -> list[Finding]:
     """Return everything that is wrong with a dataset; nothing if it is sound.
 
     Files are compared with the manifest first. Only if all are whole are their rows looked at:
@@ -63,7 +62,7 @@ def verify_dataset(
 
     Args:
         folder: The dataset.
-        on_shard: Called after the rows of each shard.
+        on_progress: Called after the rows of each shard.
 
     Raises:
         DatasetError: There is no dataset in the folder, or its manifest cannot be read.
@@ -76,7 +75,8 @@ def verify_dataset(
     try:
         dataset = Dataset(path)
         findings = list(_fingerprint_findings(manifest))
-        return findings + list(_row_findings(dataset, on_shard or (lambda shard: None)))
+        on_shard = shard_progress("checking", manifest.shards, on_progress)
+        return findings + list(_row_findings(dataset, on_shard))
     except ClozemillError as error:
         return [Finding(file=MANIFEST_NAME, problem=str(error))]
 

@@ -11,7 +11,6 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
@@ -21,49 +20,14 @@ from clozemill.pipeline.encode import make_encoder
 from clozemill.pipeline.errors import TokenizerError
 from clozemill.pipeline.tokenizer import PretrainingTokenizer, make_tokenizer
 from clozemill.pipeline.tokenizer_files import MAX_WORD_CHARACTERS, wordpiece_state
+from clozemill.pipeline.vocab_settings import VocabularySettings
 from clozemill.pipeline.words import empty_table, make_splitting, utf8, word_rules
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 """Ids 0 to 4 of every vocabulary trained here."""
 
-MIN_VOCABULARY = 10
 _CHUNK_CHARACTERS = 1 << 20
 _NO_LIMIT = 1 << 31
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VocabularySettings:
-    """How a vocabulary is trained."""
-
-    vocab_size: int = 30_522
-    """Most tokens it may have, specials included; it has fewer when the text gives out."""
-
-    is_cased: bool = False
-    """Whether `The` and `the` are two words."""
-
-    strip_accents: bool | None = None
-    """Whether accents (and vowel signs of many scripts) are dropped; by default if not cased."""
-
-    unicode_form: Literal["none", "nfc"] = "none"
-    """Whether text is composed first, so that both spellings of an accent are one."""
-
-    def __post_init__(self) -> None:
-        """Raise `TokenizerError` for a setting that cannot be used."""
-        if self.vocab_size < MIN_VOCABULARY:
-            raise TokenizerError(
-                f"vocab_size is {self.vocab_size}; it must be at least {MIN_VOCABULARY}, as five "
-                "are special tokens."
-            )
-        if self.unicode_form not in ("none", "nfc"):
-            raise TokenizerError(f"unicode_form is {self.unicode_form!r}; it must be none or nfc.")
-
-    def normalizer(self) -> normalizers.Normalizer:
-        """Return what is done to a text before it is split."""
-        strips = not self.is_cased if self.strip_accents is None else self.strip_accents
-        bert = normalizers.BertNormalizer(lowercase=not self.is_cased, strip_accents=strips)
-        if self.unicode_form == "nfc":
-            return normalizers.Sequence([normalizers.NFC(), bert])
-        return bert
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,15 +95,26 @@ def train_vocabulary(
         num_long_words=counts.total() - sum(counts[word] for word in usable),
         unk_share=unk_share,
     )
-    state = wordpiece_state([*SPECIAL_TOKENS, *pieces], settings.normalizer())
+    state = wordpiece_state([*SPECIAL_TOKENS, *pieces], make_normalizer(settings))
     return make_tokenizer(state, name="the trained vocabulary"), report
+
+
+def make_normalizer(settings: VocabularySettings) -> normalizers.Normalizer:
+    """Return what is done to a text before it is split."""
+    strips = not settings.is_cased if settings.strip_accents is None else settings.strip_accents
+    bert = normalizers.BertNormalizer(lowercase=not settings.is_cased, strip_accents=strips)
+    if settings.unicode_form == "nfc":
+        return normalizers.Sequence([normalizers.NFC(), bert])
+    return bert
 
 
 class _WordCounter:
     """Counts words exactly: raw ones in a word table, normalised ones once at the end."""
 
     def __init__(self, settings: VocabularySettings) -> None:
-        bare = make_tokenizer(wordpiece_state([*SPECIAL_TOKENS], settings.normalizer()), name="it")
+        bare = make_tokenizer(
+            wordpiece_state([*SPECIAL_TOKENS], make_normalizer(settings)), name="it"
+        )
         self._backend = bare.backend
         self._is_lower_case = not settings.is_cased
         self._splitting = make_splitting(word_rules(bare))

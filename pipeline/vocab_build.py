@@ -1,17 +1,19 @@
 """A vocabulary from inputs: reading them and writing the tokenizer folder."""
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
 from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.errors import ConfigError
-from clozemill.pipeline.inputs import Listing, list_config_inputs
-from clozemill.pipeline.progress import Progress
+from clozemill.pipeline.inputs import Listing, check_unchanged, list_config_inputs
+from clozemill.pipeline.progress import OnProgress, Progress
 from clozemill.pipeline.read import ReadOptions, ReadTally, read_documents
 from clozemill.pipeline.tokenizer import PretrainingTokenizer
-from clozemill.pipeline.vocab import VocabularyReport, VocabularySettings, train_vocabulary
+from clozemill.pipeline.vocab import VocabularyReport, train_vocabulary
+from clozemill.pipeline.vocab_settings import VocabularySettings
+from clozemill.pipeline.workspace import TOKENIZER_FILES
 
 _MODEL_MAX_LENGTH = 512
 """BERT's; the tokenizer of a build states that build's own length."""
@@ -22,7 +24,8 @@ def build_vocabulary(
     settings: VocabularySettings,
     out: Path,
     *,
-    on_progress: Callable[[Progress], None],
+    overwrite: bool = False,
+    on_progress: OnProgress,
 ) -> tuple[PretrainingTokenizer, VocabularyReport]:
     """Train a vocabulary on the inputs and write its folder, unless another one is there.
 
@@ -30,6 +33,7 @@ def build_vocabulary(
         config: Which documents to read; nothing else of it is used.
         settings: How to train.
         out: The folder; one that holds this very vocabulary is left as it is.
+        overwrite: Replace another vocabulary in the folder.
         on_progress: Called after each part of the inputs.
 
     Raises:
@@ -37,12 +41,14 @@ def build_vocabulary(
         InputError: An input cannot be read.
         TokenizerError: There is no word, or a setting cannot be used.
     """
+    _check_folder(out)
     with tempfile.TemporaryDirectory() as spool_dir:
         listing = list_config_inputs(config, Path(spool_dir)).training
         tally = ReadTally()
         texts = islice(_texts(listing, config, tally, on_progress), config.limit_documents)
         tokenizer, report = train_vocabulary(texts, settings)
-    _write(tokenizer, out)
+        check_unchanged(listing.files)
+    _write(tokenizer, out, overwrite=overwrite)
     return tokenizer, report
 
 
@@ -50,21 +56,33 @@ def _texts(
     listing: Listing,
     config: BuildConfig,
     tally: ReadTally,
-    on_progress: Callable[[Progress], None],
+    on_progress: OnProgress,
 ) -> Iterator[str]:
     options = ReadOptions.from_config(config)
     total = sum(split.num_bytes for split in listing.splits)
     done = 0
-    on_progress(Progress(stage="reading", done=done, total=total))
+    on_progress(Progress(stage="reading", unit="bytes", done=done, total=total))
     for split in listing.splits:
         for document in read_documents(split, options, tally):
             yield document.text
         done += split.num_bytes
-        on_progress(Progress(stage="reading", done=done, total=total))
+        on_progress(Progress(stage="reading", unit="bytes", done=done, total=total))
     tally.raise_if_no_text(config.text_field)
 
 
-def _write(tokenizer: PretrainingTokenizer, out: Path) -> None:
+def _check_folder(out: Path) -> None:
+    """Raise `ConfigError` if the folder holds what is no vocabulary; training may take long."""
+    foreign = [out.name] if out.exists() and not out.is_dir() else []
+    if out.is_dir():
+        foreign = sorted(path.name for path in out.iterdir() if path.name not in TOKENIZER_FILES)
+    if foreign:
+        raise ConfigError(
+            f"{out} holds {foreign[0]!r} and is no vocabulary of ours; choose an empty or new "
+            "folder for --out."
+        )
+
+
+def _write(tokenizer: PretrainingTokenizer, out: Path, *, overwrite: bool) -> None:
     """Write the folder complete or not at all; the same tokenizer twice is no error."""
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -73,15 +91,23 @@ def _write(tokenizer: PretrainingTokenizer, out: Path) -> None:
             tokenizer.save(fresh, model_max_length=_MODEL_MAX_LENGTH)
             if not out.exists() or not any(out.iterdir()):
                 fresh.replace(out)
-                return
-            for path in fresh.iterdir():
-                old = out / path.name
-                if not old.is_file() or old.read_bytes() != path.read_bytes():
+            elif different := _differing_name(fresh, out):
+                if not overwrite:
                     raise ConfigError(
-                        f"{out} is not empty and its {path.name} is not this vocabulary's; "
-                        "choose another --out, or delete it."
+                        f"{out} is not empty and its {different} is not this vocabulary's; use "
+                        "--overwrite to replace it, or another --out."
                     )
+                out.replace(Path(aside) / "before")
+                fresh.replace(out)
     except OSError as error:
         raise ConfigError(
             f"cannot write {out}: {error.strerror or error}; choose another --out."
         ) from error
+
+
+def _differing_name(fresh: Path, out: Path) -> str | None:
+    for path in fresh.iterdir():
+        old = out / path.name
+        if not old.is_file() or old.read_bytes() != path.read_bytes():
+            return path.name
+    return None

@@ -30,6 +30,13 @@ _OUTPUT_NAME = re.compile(
 )
 """What the tasks of the second stage write."""
 
+_OWN_FILES = (
+    LOG_NAME,
+    ORIGINS_NAME,
+    *(f"{TOKENIZER_FOLDER}/{name}" for name in TOKENIZER_FILES),
+)
+"""Files beside the shards that every dataset has."""
+
 
 class Workspace:
     """An output folder that this process alone may write."""
@@ -42,7 +49,8 @@ class Workspace:
         self.map_dir = self.work / "map"
         self.reduce_dir = self.work / "reduce"
         self.spool_dir = self.work / "spool"
-        self.tokenizer_dir = out / TOKENIZER_FOLDER
+        self.tokenizer_dir = self.work / TOKENIZER_FOLDER
+        """What the tasks load; the dataset's own is written when it is finished."""
 
     @property
     def is_finished(self) -> bool:
@@ -55,6 +63,10 @@ class Workspace:
         return self._record.exists()
 
     @property
+    def _replaced(self) -> Path:
+        return self.work / "replaced.json"
+
+    @property
     def _record(self) -> Path:
         return self.work / "build.json"
 
@@ -63,7 +75,8 @@ class Workspace:
 
         Args:
             identity: What tells this build from others, ready for JSON.
-            overwrite: Delete a dataset of ours first, or an unfinished build of another one.
+            overwrite: Undo an unfinished build with other settings. A dataset stays until
+                `make_room`, so that it is not lost to a build that comes to nothing.
 
         Raises:
             ConfigError: The folder holds an unfinished build with other settings, or other files.
@@ -73,13 +86,13 @@ class Workspace:
         asked = {**identity, "inputs": found.get("inputs")}
         if found.get("inputs") and not _share_an_input(found, identity):
             asked = identity
-        if overwrite and (self.is_finished or (self.is_unfinished and found != asked)):
-            self._clear()
+        if self.is_unfinished and overwrite and found != asked:
+            self._undo()
         elif self.is_unfinished:
             _check_same(found, asked, self.out, "an unfinished build")
             self._remove_temporaries()
             self._forget_changed(found.get("inputs", {}), identity.get("inputs", {}))
-        else:
+        elif not self.is_finished:
             self._check_empty()
         for folder in (self.map_dir, self.reduce_dir, self.spool_dir):
             folder.mkdir(parents=True, exist_ok=True)
@@ -104,15 +117,29 @@ class Workspace:
             "the one asked for; use --overwrite or another --out."
         )
 
+    def make_room(self) -> None:
+        """Delete the dataset that this build replaces: only the disk can fail it from now on.
+
+        Its manifest goes first, but for a list of its files, by which a clearing that was killed
+        goes on.
+        """
+        if self.is_finished:
+            write_json(self._replaced, self._dataset_names())
+            (self.out / MANIFEST_NAME).unlink()
+        if self._replaced.exists():
+            self._delete(json.loads(self._replaced.read_text()))
+            self._replaced.unlink()
+
     def end(self) -> None:
         """Delete what only the build needed."""
         shutil.rmtree(self.work, ignore_errors=True)
 
     def discard(self) -> None:
         """Delete a build that cannot be finished as it was asked for; datasets stay."""
-        if self.is_unfinished and not self.is_finished:
-            self._clear()
-            shutil.rmtree(self.spool_dir, ignore_errors=True)
+        if self.is_unfinished:
+            self._undo()
+            for folder in (self.spool_dir, self.tokenizer_dir):
+                shutil.rmtree(folder, ignore_errors=True)
             self._record.unlink()
 
     @contextlib.contextmanager
@@ -149,9 +176,7 @@ class Workspace:
                     continue
             receipt.unlink()
         shutil.rmtree(self.reduce_dir, ignore_errors=True)
-        for path in self.out.iterdir():
-            if _OUTPUT_NAME.fullmatch(path.name):
-                path.unlink()
+        self._delete(self._output_names())
 
     def _check_empty(self) -> None:
         foreign = sorted(path.name for path in self.out.iterdir() if path != self.work)
@@ -161,35 +186,38 @@ class Workspace:
                 "choose an empty or new folder for --out."
             )
 
-    def _clear(self) -> None:
-        """Delete what builds of ours wrote here, the manifest first, and nothing else.
-
-        The record outlasts the rest, so that a clearing that is killed is met as unfinished.
-        """
-        names = self._listed_names()
-        write_json(self._record, {})
-        (self.out / MANIFEST_NAME).unlink(missing_ok=True)
-        for name in (*names, LOG_NAME, ORIGINS_NAME):
-            (self.out / name).unlink(missing_ok=True)
-        with contextlib.suppress(OSError):
-            self.tokenizer_dir.rmdir()
+    def _undo(self) -> None:
+        """Delete what an unfinished build wrote, and nothing else."""
+        self._delete(self._output_names())
         self._remove_temporaries()
         for folder in (self.map_dir, self.reduce_dir):
             shutil.rmtree(folder, ignore_errors=True)
 
-    def _listed_names(self) -> list[str]:
-        """Return the files of the dataset by its manifest; of an unfinished one, by their names.
+    def _output_names(self) -> list[str]:
+        """Return what an unfinished build has written beside its own folder.
 
-        A task that was killed has left no receipt, so its files are known by name alone.
+        A task that was killed has left no receipt, so its files are known by name alone. Where
+        there is a dataset, such files are the dataset's.
         """
-        tokenizer: Iterable[str] = TOKENIZER_FILES
+        if self.is_finished:
+            return []
         files = [path.name for path in self.out.iterdir() if _OUTPUT_NAME.fullmatch(path.name)]
-        if not self.is_unfinished:
-            with contextlib.suppress(DatasetError):
-                manifest = read_manifest(self.out)
-                files = [entry.path for entry in manifest.files]
-                tokenizer = manifest.tokenizer.files
-        return [*files, *(f"{TOKENIZER_FOLDER}/{Path(name).name}" for name in tokenizer)]
+        return [*files, *_OWN_FILES]
+
+    def _dataset_names(self) -> list[str]:
+        """Return the files of the dataset but its manifest, which may be damaged."""
+        try:
+            manifest = read_manifest(self.out)
+        except DatasetError:
+            files = [path.name for path in self.out.iterdir() if _OUTPUT_NAME.fullmatch(path.name)]
+            return [*files, *_OWN_FILES]
+        return [*(entry.path for entry in manifest.files), *_OWN_FILES]
+
+    def _delete(self, names: Iterable[str]) -> None:
+        for name in names:
+            (self.out / name).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            (self.out / TOKENIZER_FOLDER).rmdir()
 
     def _remove_temporaries(self) -> None:
         for folder in (self.out, self.work, self.map_dir, self.reduce_dir, self.tokenizer_dir):

@@ -1,6 +1,7 @@
 """The command line: parses, calls the library, prints. Nothing else in the project prints."""
 
 import contextlib
+import dataclasses
 import json
 import os
 import shlex
@@ -8,7 +9,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -19,8 +20,10 @@ from clozemill.options import (
     layout_options,
     mask_options,
     reading_options,
+    vocabulary_options,
 )
 from clozemill.pipeline.errors import ClozemillError, ConfigError
+from clozemill.pipeline.vocab_settings import VocabularySettings
 
 if TYPE_CHECKING:
     from clozemill.pipeline.dataset import Dataset
@@ -121,7 +124,8 @@ def _lead_nowhere(stream: TextIO) -> None:
 
 
 @cli.command(
-    epilog="Example: clozemill build corpus/*.jsonl.gz --tokenizer vocab/ --out data/ --workers 8"
+    short_help="Turn text into a dataset of masked training instances.",
+    epilog="Example: clozemill build corpus/*.jsonl.gz --tokenizer vocab/ --out data/ --workers 8",
 )
 @click.argument("inputs", nargs=-1, metavar="INPUT...")
 @build_options
@@ -166,24 +170,13 @@ def _show(table: Any, is_json: bool) -> None:
 
 
 @cli.command(
-    epilog="Example: clozemill vocab corpus/*.jsonl.gz --out vocab/ --vocab-size 8000 --cased"
+    short_help="Train a WordPiece vocabulary that is the same every time.",
+    epilog="Example: clozemill vocab corpus/*.jsonl.gz --out vocab/ --vocab-size 8000 --cased",
 )
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
 @click.option("--out", "-o", required=True, metavar="DIR", help="The tokenizer folder to write.")
-@click.option("--vocab-size", default=30_522, show_default=True, help="Most tokens, with specials.")
-@click.option("--cased", is_flag=True, help="Keep `The` and `the` apart.")
-@click.option(
-    "--strip-accents/--no-strip-accents",
-    default=None,
-    help="Drop accents (and vowel signs of many scripts); by default unless --cased.",
-)
-@click.option(
-    "--unicode-form",
-    type=click.Choice(["none", "nfc"]),
-    default="none",
-    show_default=True,
-    help="Compose characters first, so that both spellings of an accent are one.",
-)
+@vocabulary_options
+@click.option("--overwrite", is_flag=True, help="Replace a vocabulary in --out.")
 @reading_options
 @json_option
 @quiet_option
@@ -193,10 +186,7 @@ def vocab(
     /,
     inputs: tuple[str, ...],
     out: str,
-    vocab_size: int,
-    cased: bool,
-    strip_accents: bool | None,
-    unicode_form: Literal["none", "nfc"],
+    overwrite: bool,
     is_json: bool,
     quiet: bool,
     **flags: Any,
@@ -207,18 +197,15 @@ def vocab(
     loads with the same ids.
     """
     from clozemill import tables
-    from clozemill.pipeline.vocab import VocabularySettings
     from clozemill.pipeline.vocab_build import build_vocabulary
 
-    settings = VocabularySettings(
-        vocab_size=vocab_size,
-        is_cased=cased,
-        strip_accents=strip_accents,
-        unicode_form=unicode_form,
-    )
+    names = [item.name for item in dataclasses.fields(VocabularySettings)]
+    settings = VocabularySettings(**{name: flags.pop(name) for name in names})
     config = config_from_flags(context, None, {**flags, "inputs": inputs})
     with tables.progress_bar(is_shown=not quiet) as on_progress:
-        tokenizer, report = build_vocabulary(config, settings, Path(out), on_progress=on_progress)
+        tokenizer, report = build_vocabulary(
+            config, settings, Path(out), overwrite=overwrite, on_progress=on_progress
+        )
     _show(tables.vocabulary_view(tokenizer, report, out), is_json)
 
 
@@ -227,7 +214,9 @@ out_option = click.option("--out", "-o", required=True, metavar="DIR", help="The
 overwrite_option = click.option("--overwrite", is_flag=True, help="Replace a dataset in --out.")
 
 
-@cli.command(epilog="Example: clozemill verify data/")
+@cli.command(
+    short_help="Check that a dataset is what was written.", epilog="Example: clozemill verify data/"
+)
 @data_argument
 @json_option
 @quiet_option
@@ -240,13 +229,16 @@ def verify(data: str, is_json: bool, quiet: bool) -> int:
     from clozemill import tables
     from clozemill.pipeline.verify import verify_dataset
 
-    with tables.shard_bar(data, stage="checking", is_shown=not quiet) as on_shard:
-        findings = verify_dataset(data, on_shard=on_shard)
+    with tables.progress_bar(is_shown=not quiet) as on_progress:
+        findings = verify_dataset(data, on_progress=on_progress)
     _show(tables.verify_view(data, findings), is_json)
     return EXIT_FOUND if findings else 0
 
 
-@cli.command(epilog="Example: clozemill convert data/ --out tars/ --format webdataset")
+@cli.command(
+    short_help="Write a dataset in another format; its digests stay.",
+    epilog="Example: clozemill convert data/ --out tars/ --format webdataset",
+)
 @data_argument
 @out_option
 @layout_options
@@ -260,12 +252,17 @@ def convert(
     from clozemill import tables
     from clozemill.pipeline.convert import convert_dataset
 
-    with tables.shard_bar(data, stage="writing", is_shown=not quiet) as on_shard:
-        manifest = convert_dataset(data, out, **settings, overwrite=overwrite, on_shard=on_shard)
+    with tables.progress_bar(is_shown=not quiet) as on_progress:
+        manifest = convert_dataset(
+            data, out, **settings, overwrite=overwrite, on_progress=on_progress
+        )
     _show(tables.rewritten_view(data, manifest, out), is_json)
 
 
-@cli.command(epilog="Example: clozemill remask data/ --out more/ --mask-variants 40")
+@cli.command(
+    short_help="Draw other masks over the same instances.",
+    epilog="Example: clozemill remask data/ --out more/ --mask-variants 40",
+)
 @data_argument
 @out_option
 @mask_options
@@ -283,8 +280,8 @@ def remask(
     from clozemill.pipeline.remask import remask_dataset
 
     given = {name: value for name, value in settings.items() if value is not None}
-    with tables.shard_bar(data, stage="writing", is_shown=not quiet) as on_shard:
-        manifest = remask_dataset(data, out, given, overwrite=overwrite, on_shard=on_shard)
+    with tables.progress_bar(is_shown=not quiet) as on_progress:
+        manifest = remask_dataset(data, out, given, overwrite=overwrite, on_progress=on_progress)
     _show(tables.rewritten_view(data, manifest, out), is_json)
 
 
@@ -292,7 +289,10 @@ def _at_least(least: int) -> click.IntRange:
     return click.IntRange(min=least)
 
 
-@cli.command(epilog="Example: clozemill inspect data/ -n 3 --variants 2")
+@cli.command(
+    short_help="Show instances as text, back to where they came from.",
+    epilog="Example: clozemill inspect data/ -n 3 --variants 2",
+)
 @data_argument
 @click.option("-n", "count", type=_at_least(1), default=3, show_default=True, help="How many.")
 @click.option(
@@ -306,7 +306,9 @@ def _at_least(least: int) -> click.IntRange:
     help="Of which split.",
 )
 @click.option("--instance", metavar="ID", help="The instance whose id starts with these digits.")
-@click.option("--variants", type=_at_least(0), help="Show only so many; by default all.")
+@click.option(
+    "--variants", type=_at_least(0), default=2, show_default=True, help="Variants shown of each."
+)
 @json_option
 def inspect(
     data: str,
@@ -314,7 +316,7 @@ def inspect(
     first: int,
     split: str,
     instance: str | None,
-    variants: int | None,
+    variants: int,
     is_json: bool,
 ) -> None:
     """Show instances as text: A and B, what each variant hides, and where they came from."""
@@ -349,7 +351,10 @@ def _numbers(dataset: "Dataset", split: str, first: int, count: int) -> list[int
     return list(range(first, min(first + count, total)))
 
 
-@cli.command(epilog="Example: clozemill demo --out demo-out")
+@cli.command(
+    short_help="Show every verb on the State of the Union speeches.",
+    epilog="Example: clozemill demo --out demo-out",
+)
 @click.option("--out", "-o", default="demo-out", show_default=True, help="Where to put it all.")
 @click.option("--overwrite", is_flag=True, help="Replace what an earlier demo left there.")
 def demo(out: str, overwrite: bool) -> int:

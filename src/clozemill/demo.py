@@ -23,7 +23,7 @@ class Step:
     """What stands after `clozemill`."""
 
     writes: bool = False
-    """Whether it writes a dataset, which --overwrite replaces."""
+    """Whether it writes a folder, which --overwrite replaces."""
 
 
 def write_corpus(path: Path) -> int:
@@ -72,6 +72,7 @@ def demo_steps(out: Path) -> tuple[Step, ...]:
                 "and on any machine."
             ),
             arguments=("vocab", corpus, "--out", vocab, "--vocab-size", "8000"),
+            writes=True,
         ),
         Step(
             explanation=(

@@ -1,4 +1,4 @@
-"""The flags of `clozemill build`, made from the fields of its configuration record."""
+"""The flags of `clozemill build` and `vocab`, made from the fields of their settings records."""
 
 import dataclasses
 import typing
@@ -9,54 +9,72 @@ import click
 
 from clozemill.pipeline.config import BuildConfig, read_config_file
 from clozemill.pipeline.errors import ConfigError
+from clozemill.pipeline.vocab_settings import VocabularySettings
 
 Command = typing.TypeVar("Command", bound=Callable[..., Any])
 
-_HINTS = typing.get_type_hints(BuildConfig)
-_SHORT_FLAGS = {"out": ("--out", "-o")}
-
+_FLAGS = {
+    "out": ("--out", "-o"),
+    "is_cased": ("--cased",),
+    "strip_accents": ("--strip-accents/--no-strip-accents",),
+}
+"""Where a flag is not its field's name."""
 
 _READING_FIELDS = ("text_field", "layout", "input_format", "on_bad_input", "limit_documents")
 
 
 def reading_options(command: Command) -> Command:
     """Add the flags that say how documents are read."""
-    return _add_options(command, lambda item: item.name in _READING_FIELDS)
+    return _add_options(command, BuildConfig, lambda item: item.name in _READING_FIELDS)
 
 
 def mask_options(command: Command) -> Command:
     """Add the flags of masks, without defaults: what is not given stays as it is."""
-    return _add_options(command, lambda item: item.metadata["kind"] == "masks", has_default=False)
+    return _add_options(command, BuildConfig, _is_of_masks, has_default=False)
 
 
 def layout_options(command: Command) -> Command:
     """Add the flags of how files hold a dataset, without defaults."""
-    return _add_options(command, lambda item: item.metadata["kind"] == "layout", has_default=False)
+    return _add_options(command, BuildConfig, _is_of_layout, has_default=False)
 
 
 def build_options(command: Command) -> Command:
     """Add a flag for every field of `BuildConfig` but the inputs, which are arguments."""
-    return _add_options(command, lambda item: item.name != "inputs")
+    return _add_options(command, BuildConfig, lambda item: item.name != "inputs")
+
+
+def vocabulary_options(command: Command) -> Command:
+    """Add a flag for every field of `VocabularySettings`."""
+    return _add_options(command, VocabularySettings, lambda item: True)
+
+
+def _is_of_masks(item: "dataclasses.Field[Any]") -> bool:
+    return bool(item.metadata["kind"] == "masks")
+
+
+def _is_of_layout(item: "dataclasses.Field[Any]") -> bool:
+    return bool(item.metadata["kind"] == "layout")
 
 
 def _add_options(
     command: Command,
+    record: Any,
     is_chosen: Callable[["dataclasses.Field[Any]"], bool],
     *,
     has_default: bool = True,
 ) -> Command:
-    for item in reversed(dataclasses.fields(BuildConfig)):
+    for item in reversed(dataclasses.fields(record)):
         if is_chosen(item):
             command = _option(item, has_default=has_default)(command)
     return command
 
 
 def _option(item: "dataclasses.Field[Any]", *, has_default: bool) -> Callable[[Command], Command]:
-    flags = _SHORT_FLAGS.get(item.name, ("--" + item.name.replace("_", "-"),))
-    hint = _HINTS[item.name]
+    flags = _FLAGS.get(item.name, ("--" + item.name.replace("_", "-"),))
+    hint: Any = item.type
     default = item.default if has_default else None
     settings: dict[str, Any] = {"default": default, "help": item.metadata["help"]}
-    if hint is bool:
+    if bool in (hint, *_members(hint)):
         settings["is_flag"] = True
     elif item.metadata["choices"]:
         settings["type"] = click.Choice(item.metadata["choices"])
@@ -65,13 +83,13 @@ def _option(item: "dataclasses.Field[Any]", *, has_default: bool) -> Callable[[C
     elif hint == tuple[str, ...]:
         settings.update(multiple=True, metavar="INPUT")
     else:
-        kinds = [kind for kind in (int, float, str) if kind is hint or kind in hint_args(hint)]
+        kinds = [kind for kind in (int, float, str) if kind is hint or kind in _members(hint)]
         settings["type"] = kinds[0]
     settings["show_default"] = default not in ("", None, (), False)
     return click.option(*flags, item.name, **settings)
 
 
-def hint_args(hint: Any) -> tuple[Any, ...]:
+def _members(hint: Any) -> tuple[Any, ...]:
     """Return the members of a union type; none for a plain type."""
     return typing.get_args(hint)
 

@@ -3,11 +3,10 @@
 import contextlib
 import dataclasses
 import io
-import resource
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,8 +21,7 @@ from clozemill.pipeline.build import BuildReport
 from clozemill.pipeline.estimate import BuildEstimate
 from clozemill.pipeline.inspection import InstanceView
 from clozemill.pipeline.manifest import Manifest, read_manifest
-from clozemill.pipeline.progress import Progress
-from clozemill.pipeline.shards import Shard
+from clozemill.pipeline.progress import OnProgress, Progress
 from clozemill.pipeline.tokenizer import PretrainingTokenizer
 from clozemill.pipeline.verify import Finding
 from clozemill.pipeline.vocab import VocabularyReport
@@ -43,7 +41,7 @@ class View:
 
 
 @contextlib.contextmanager
-def progress_bar(*, is_shown: bool) -> Iterator[Callable[[Progress], None]]:
+def progress_bar(*, is_shown: bool) -> Iterator[OnProgress]:
     """Give a callback that shows progress on standard error.
 
     A bar with rate and time left on a terminal, and a line now and then elsewhere.
@@ -61,22 +59,6 @@ def progress_bar(*, is_shown: bool) -> Iterator[Callable[[Progress], None]]:
             yield _Bar(bar)
     else:
         yield _Lines()
-
-
-@contextlib.contextmanager
-def shard_bar(data: str, *, stage: str, is_shown: bool) -> Iterator[Callable[[Shard], None]]:
-    """Give a callback that counts a dataset's tokens as its shards are done."""
-    total = sum(shard.num_tokens for shard in read_manifest(Path(data)).shards)
-    done = 0
-    with progress_bar(is_shown=is_shown) as on_progress:
-        on_progress(Progress(stage=stage, done=0, total=total))
-
-        def on_shard(shard: Shard) -> None:
-            nonlocal done
-            done += shard.num_tokens
-            on_progress(Progress(stage=stage, done=done, total=total))
-
-        yield on_shard
 
 
 class _Bar:
@@ -113,7 +95,7 @@ class _Lines:
 def _rate(progress: Progress, seconds: float) -> str:
     if not progress.done or seconds < 0.1:
         return ""
-    unit = "MB/s" if progress.stage == "reading" else "M tokens/s"
+    unit = {"bytes": "MB/s", "tokens": "M tokens/s"}[progress.unit]
     return f"{progress.done / seconds / 1e6:.1f} {unit}"
 
 
@@ -131,12 +113,12 @@ def build_view(report: BuildReport, out: str) -> View:
         "num_bytes": sum(shard.num_bytes for shard in manifest.shards),
         "notices": list(report.notices),
         "seconds": report.seconds,
-        "peak_process_bytes": peak_process_bytes(),
+        "peak_process_bytes": report.peak_process_bytes,
     }
     if report.was_finished:
         return View(data=data, text=f"{out} already holds this dataset: nothing to do.\n")
     tables = [_documents_table(manifest), _instances_table(manifest)]
-    return View(data=data, text=_render(*tables, _last_line(report, out)))
+    return View(data=data, text=_render(*tables, _legend(), _last_line(report, out)))
 
 
 def verify_view(data: str, findings: Sequence[Finding]) -> View:
@@ -144,7 +126,7 @@ def verify_view(data: str, findings: Sequence[Finding]) -> View:
     rows = [dataclasses.asdict(finding) for finding in findings]
     if findings:
         lines = [f"{finding.file}: {finding.problem}" for finding in findings]
-        text = "\n".join([*lines, f"{data}: {len(findings)} problems"])
+        text = "\n".join([*lines, f"{data}: {_count(len(findings), 'problem')}"])
     else:
         manifest = read_manifest(Path(data))
         instances = sum(entry.num_instances for entry in manifest.splits.values())
@@ -179,6 +161,10 @@ def rewritten_view(data: str, manifest: Manifest, out: str) -> View:
     ]
     text = "\n".join([*lines, f"{out} is written."]) + "\n"
     return View(data={"out": out, "splits": rows}, text=text)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" + "s" * (number != 1)
 
 
 def _sameness(digest: str, digest_before: str) -> str:
@@ -248,40 +234,52 @@ def vocabulary_view(tokenizer: PretrainingTokenizer, report: VocabularyReport, o
     return View(data=data, text="\n".join(lines) + "\n")
 
 
-def peak_process_bytes() -> int:
-    """Return the largest resident memory of this process and of any finished child."""
-    usage = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return max(item.ru_maxrss for item in usage) * 1024
-
-
 def _documents_table(manifest: Manifest) -> Table:
-    table = _table("documents", ["split", "documents", "tokens", ""], right=(1, 2))
+    table = _table("documents", ["split", "fate", "documents", "tokens"], right=(2, 3))
     documents, tokens = manifest.ledger["documents"], manifest.ledger["document_tokens"]
     for split, fates in documents.items():
-        for fate, count in fates.items():
+        for fate, count in sorted(fates.items(), key=lambda item: item[0] != "kept"):
             if count or fate == "kept":
                 size = tokens[split].get(fate)
-                table.add_row(split, f"{count:,}", "" if size is None else f"{size:,}", fate)
+                table.add_row(split, fate, f"{count:,}", "-" if size is None else f"{size:,}")
     return table
 
 
+_INSTANCE_COLUMNS = {
+    "split": "",
+    "instances": "",
+    "random B": "pairs whose B is from another document, label 1",
+    "expected": "their exact expectation: a chunk of one sentence has no other B",
+    "tokens cut": "share of the documents' own tokens that no instance holds",
+    "mask rate": "selected of maskable tokens; specials are not maskable",
+    "bytes each": "on disk, with all variants",
+    "shards": "",
+}
+"""Columns of the table of instances, and what is not plain about them."""
+
+
 def _instances_table(manifest: Manifest) -> Table:
-    columns = ["split", "instances", "random B", "expected", "mask rate", "bytes each", "shards"]
-    table = _table("instances", columns, right=range(1, 7))
+    table = _table("instances", list(_INSTANCE_COLUMNS), right=range(1, len(_INSTANCE_COLUMNS)))
     for split, entry in manifest.splits.items():
         counts, masks = manifest.ledger["instances"][split], manifest.ledger["masks"][split]
-        shards = manifest.shards_of(split)
+        tokens, shards = manifest.ledger["pass_tokens"][split], manifest.shards_of(split)
         size = sum(shard.num_bytes for shard in shards)
         table.add_row(
             split,
             f"{entry.num_instances:,}",
             _share(counts["random"], counts["random"] + counts["next"]),
             _expected_share(manifest, split),
+            _share(tokens["own"] - tokens["in_instances"], tokens["own"]),
             _share(masks["selected"], masks["maskable"]),
             f"{size / entry.num_instances:,.0f}",
             f"{len(shards)}",
         )
     return table
+
+
+def _legend() -> Text:
+    lines = [f"{name}: {meaning}" for name, meaning in _INSTANCE_COLUMNS.items() if meaning]
+    return Text(";\n".join(lines) + ".\n", style="dim")
 
 
 def _expected_share(manifest: Manifest, split: str) -> str:
@@ -303,7 +301,7 @@ def _last_line(report: BuildReport, out: str) -> Text:
     unknown = sum(count for fates in unknowns.values() for count in fates.values())
     return Text(
         f"{text_bytes / 1e6:,.1f} MB of text in {seconds:,.1f} s ({text_bytes / 1e6 / seconds:,.1f}"
-        f" MB/s), [UNK] {_share(unknown, known)}, peak {peak_process_bytes() / 1e6:,.0f} MB a "
+        f" MB/s), [UNK] {_share(unknown, known)}, peak {report.peak_process_bytes / 1e6:,.0f} MB a "
         f"process.\n{out} is a dataset; look inside with: clozemill inspect {out}"
     )
 

@@ -9,7 +9,6 @@ import pytest
 from tests.pipeline.small_corpora import environment, make_texts, write_json_lines, write_tokenizer
 
 from clozemill.cli import cli
-from clozemill.options import build_options
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -42,15 +41,6 @@ def test_every_verb_has_help_with_an_example(verb: str) -> None:
     command = cli.commands[verb]
     text = command.get_help(click.Context(command, info_name=verb))
     assert f"Example: clozemill {verb} " in text.replace("\n", " ")
-
-
-def test_every_setting_is_a_flag() -> None:
-    @click.command()
-    @build_options
-    def command(**flags: object) -> None: ...
-
-    names = {parameter.name for parameter in command.params}
-    assert {"max_seq_length", "source_weight", "overwrite"} <= names
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ import numpy as np
 from clozemill.pipeline.build import BuildReport, build
 from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.dataset import Dataset, open_dataset
+from clozemill.pipeline.read import ReadOptions
 
 ROOT = Path(__file__).resolve().parents[2]
 OWN_OF_A_RUN = ("build.log.jsonl", "origins.jsonl")
@@ -65,6 +66,10 @@ def write_json_lines(path: Path, texts: Iterable[str], **fields: Sequence[Any]) 
             record = {"text": text, **{name: values[i] for name, values in fields.items()}}
             stream.write(json.dumps(record, ensure_ascii=False) + "\n")
     return path
+
+
+def read_options(**settings: Any) -> ReadOptions:
+    return ReadOptions.from_config(BuildConfig(**settings))
 
 
 def small_config(inputs: Any, tokenizer: Path, out: Path, **settings: Any) -> BuildConfig:

@@ -4,6 +4,7 @@ import dataclasses
 import gzip
 import json
 import math
+import shutil
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,11 +29,12 @@ from tests.pipeline.small_corpora import (
     write_json_lines,
 )
 
-from clozemill.pipeline.build import Progress, build
+from clozemill.pipeline.build import build
 from clozemill.pipeline.dataset import Dataset, open_dataset
 from clozemill.pipeline.documents import copy_id, document_id
 from clozemill.pipeline.errors import ClozemillError, ConfigError, InputError
 from clozemill.pipeline.ledger import from_json, ledger_faults
+from clozemill.pipeline.progress import Progress
 from clozemill.pipeline.sentences import find_sentences
 from clozemill.pipeline.tokenizer import load_tokenizer
 from clozemill.pipeline.verify import verify_dataset
@@ -310,6 +312,48 @@ def test_no_instance_comes_twice_and_no_document_is_in_both_splits(
     held_out = sum(row["split"] == "validation" for row in document_rows(dataset))
     low, high = stats.binom.ppf([ONE_IN_A_MILLION, 1 - ONE_IN_A_MILLION], 50, 0.1)
     assert max(low, 2) <= held_out <= high
+
+
+def test_a_build_inside_its_own_input_folder_is_repeatable(
+    texts: list[str], syllables: Path, tmp_path: Path
+) -> None:
+    write_json_lines(tmp_path / "a.jsonl", texts)
+    shutil.copytree(syllables, tmp_path / "words")
+    (tmp_path / "words" / "tokenizer_config.json").write_text("{}")
+    config = small_config(tmp_path, tmp_path / "words", tmp_path / "out")
+    first = build(config)
+    assert first.manifest.ledger["records"][""]["records_read"] == len(texts)
+    again = build(config)
+    assert again.was_finished
+    assert again.manifest == first.manifest
+
+
+@pytest.mark.parametrize("moment", [0, -1])
+def test_an_input_that_changes_while_it_is_read_is_refused_and_read_again(
+    texts: list[str], syllables: Path, tmp_path: Path, moment: int
+) -> None:
+    path = write_json_lines(tmp_path / "a.jsonl", texts[:-1])
+    config = small_config(path, syllables, tmp_path / "out")
+    late = iter([json.dumps({"text": texts[-1]})])
+
+    def add_late(progress: Progress) -> None:
+        if progress.stage == "reading" and progress.done == (progress.total if moment else 0):
+            with path.open("a") as stream:
+                stream.writelines(late)
+
+    with pytest.raises(InputError, match=rf"^{path} changed while it was read; run the same "):
+        build(config, on_progress=add_late)
+    assert not (tmp_path / "out" / "manifest.json").exists()
+    manifest = build(config).manifest
+    assert manifest == small_build(path, syllables, tmp_path / "fresh").manifest
+    assert manifest.ledger["records"][""]["records_read"] == len(texts)
+
+
+def test_field_names_that_are_no_text_are_spelled_out(syllables: Path, tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"\\ud800": 1}\n')
+    with pytest.raises(InputError, match=r"has the field 'text' \(of 1\); fields seen: \\ud800;"):
+        small_build(path, syllables, tmp_path / "out")
 
 
 # Documents: duplicates, weights, splits, limits.

@@ -31,6 +31,12 @@ from clozemill.pipeline.fingerprints import fingerprint
         ({"seed": "7"}, "seed is '7'; it must be a whole number."),
         ({"out": 3}, "out is 3; it must be text."),
         ({"inputs": "corpus"}, "inputs is 'corpus'; it must be a list of texts."),
+        ({"source": "a\udcff"}, r"source is a\xff, which is not UTF-8; spell it otherwise."),
+        (
+            {"source_weight": (("\ud800", 1.0),)},
+            r"source_weight is \ud800, which is not UTF-8; spell it otherwise.",
+        ),
+        ({"inputs": ("\udcff",)}, r"inputs is \xff, which is not UTF-8; spell it otherwise."),
         ({"inputs": (1,)}, "inputs is (1,); it must be a list of texts."),
         (
             {"source_weight": ("wiki=2",)},

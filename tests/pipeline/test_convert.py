@@ -7,6 +7,7 @@ from tests.pipeline.small_datasets import build_small, make_dataset, tree
 from clozemill.pipeline.convert import convert_dataset
 from clozemill.pipeline.errors import ConfigError, DatasetError
 from clozemill.pipeline.manifest import read_manifest
+from clozemill.pipeline.progress import Progress
 from clozemill.pipeline.verify import verify_dataset
 
 OTHER = {"format": "webdataset", "compression": "zstd", "shard_size": 41}
@@ -18,14 +19,13 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_converted_dataset_is_what_a_build_in_that_format_writes(built: Path, tmp_path: Path):
-    seen: list[str] = []
-    manifest = convert_dataset(
-        built, tmp_path / "out", **OTHER, on_shard=lambda shard: seen.append(shard.path)
-    )
+    seen: list[Progress] = []
+    manifest = convert_dataset(built, tmp_path / "out", **OTHER, on_progress=seen.append)
     direct = tree(build_small(tmp_path / "other", **OTHER))
     assert len(direct) > 8
     assert tree(tmp_path / "out") == direct
-    assert seen == [shard.path for shard in manifest.shards]
+    assert len(seen) == len(manifest.shards) + 1
+    assert (seen[0].done, seen[-1].done) == (0, seen[-1].total)
     assert manifest == read_manifest(tmp_path / "out")
 
 
@@ -91,11 +91,12 @@ def test_finished_dataset_is_replaced_only_when_asked(built: Path, tmp_path: Pat
 
 
 def test_interrupted_conversion_is_no_dataset_and_resumes(built: Path, tmp_path: Path):
-    def stop(shard: object) -> None:
-        raise KeyboardInterrupt
+    def stop(progress: Progress) -> None:
+        if progress.done:
+            raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        convert_dataset(built, tmp_path / "out", **OTHER, on_shard=stop)
+        convert_dataset(built, tmp_path / "out", **OTHER, on_progress=stop)
     with pytest.raises(DatasetError, match="not a finished dataset"):
         verify_dataset(tmp_path / "out")
     with pytest.raises(ConfigError, match="an unfinished build that differs in"):

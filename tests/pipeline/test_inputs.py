@@ -1,4 +1,5 @@
 import io
+import os
 import pickle
 import sys
 from collections.abc import Iterator
@@ -9,10 +10,11 @@ import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.pipeline.small_corpora import read_options
 
 from clozemill.pipeline.errors import InputError
-from clozemill.pipeline.inputs import Listing, list_inputs
-from clozemill.pipeline.read import ReadOptions, ReadTally, read_document_at, read_documents
+from clozemill.pipeline.inputs import Listing, check_unchanged, list_inputs
+from clozemill.pipeline.read import ReadTally, read_document_at, read_documents
 
 
 def listed(*inputs: object, **options: Any) -> Listing:
@@ -26,7 +28,7 @@ def paths(listing: Listing) -> list[str]:
 
 
 def texts(listing: Listing) -> list[str]:
-    options = ReadOptions()
+    options = read_options()
     return [d.text for split in listing.splits for d in read_documents(split, options, ReadTally())]
 
 
@@ -113,6 +115,98 @@ def test_each_input_that_names_nothing_is_one_clear_line(folder: Path) -> None:
         with pytest.raises(InputError) as caught:
             listed(path)
         assert str(caught.value) == message.format(path)
+
+
+@pytest.fixture
+def with_own(folder: Path) -> Path:
+    """The same folder, with what clozemill writes in it."""
+    names = ("done/manifest.json", "done/train-0.arrow", "done/more/a.txt", "begun/.build/lock")
+    names += ("begun/documents-train-0.arrow", "v1.2/words/tokenizer_config.json")
+    names += ("v1.2/words/vocab.txt", "v1.2/words/below/t.txt", "manifest.json", "o/.build/x.txt")
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    return folder
+
+
+def test_what_clozemill_wrote_below_a_folder_is_no_input(with_own: Path) -> None:
+    others = [".hidden", "c.md", "manifest.json", "begun/", "done/", "v1.2/words/"]
+    texts = ["a.jsonl", "b.txt", "o/.build/x.txt", "v1.2/a.b.c.TXT.gz", "v1.2/a.b.txt"]
+    texts += ["v1.2/words/below/t.txt"]
+    listing = listed(with_own)
+    assert paths(listing) == [str(with_own / name) for name in texts]
+    assert listing.ignored == tuple(f"{with_own}/{name}" for name in others)
+    for pattern, own in (("**/*.arrow", "begun"), ("*/words/*.txt", "v1.2/words")):
+        with pytest.raises(InputError) as caught:
+            listed(with_own / pattern)
+        assert str(caught.value) == (
+            f"{with_own / pattern} holds nothing but what clozemill wrote, such as "
+            f"{with_own / own}/; name the folder of the texts."
+        )
+    assert len(listed(with_own / "v*").files) == 3
+    assert len(listed(with_own / "done" / "train-*").files) == 1
+    assert len(listed(with_own / "done").files) == 2
+
+
+def test_what_clozemill_wrote_in_a_store_is_no_input() -> None:
+    store = fsspec.filesystem("memory")
+    for name in ("a.txt", "done/manifest.json", "done/train-0.arrow", "done/documents-0.arrow"):
+        store.pipe(f"/mixed/{name}", b"Tea.")
+    try:
+        listing = listed("memory://mixed")
+        assert paths(listing) == ["memory:///mixed/a.txt"]
+        assert listing.ignored == ("memory:///mixed/done/",)
+        assert paths(listed("memory://mixed/*")) == paths(listing)
+    finally:
+        store.rm("/mixed", recursive=True)
+
+
+def test_a_folder_that_cannot_be_read_is_an_error(folder: Path) -> None:
+    """One too deep to be named, since nothing is forbidden to a root user."""
+    place = os.open(folder, os.O_RDONLY)
+    for _ in range(17):
+        os.mkdir("d" * 250, dir_fd=place)
+        inner = os.open("d" * 250, os.O_RDONLY, dir_fd=place)
+        os.close(place)
+        place = inner
+    os.close(place)
+    with pytest.raises(InputError) as caught:
+        listed(folder)
+    start, _, end = str(caught.value).rpartition("ddd: ")
+    assert start.startswith(f"cannot read the folder {folder}/ddd")
+    assert end == "File name too long; mend that, or name the files beside it."
+
+
+def test_an_empty_text_is_no_input() -> None:
+    with pytest.raises(InputError, match=r"^an input is an empty text; name a file or folder"):
+        listed("")
+
+
+def test_a_name_that_is_not_utf8_is_one_clear_line(folder: Path) -> None:
+    (folder / os.fsdecode(b"d\xff.txt")).touch()
+    message = rf"^the name of {folder}/d\\xff\.txt is not UTF-8; rename the file\.$"
+    for name in (folder, folder / os.fsdecode(b"d\xff.txt")):
+        with pytest.raises(InputError, match=message):
+            listed(name)
+    (folder / os.fsdecode(b"d\xff.txt")).rename(folder / os.fsdecode(b"d\xff.md"))
+    assert f"{folder}/d\\xff.md" in listed(folder).ignored
+
+
+def test_a_file_that_changed_since_it_was_listed_is_an_error(folder: Path) -> None:
+    listing = listed(folder)
+    check_unchanged(listing.files)
+    stored = (folder / "b.txt").stat()
+    os.utime(folder / "b.txt", ns=(stored.st_atime_ns, stored.st_mtime_ns + 1))
+    with pytest.raises(InputError) as caught:
+        check_unchanged(listing.files)
+    assert str(caught.value) == (
+        f"{folder}/b.txt changed while it was read; run the same command again once nothing "
+        "writes to it."
+    )
+    (folder / "b.txt").unlink()
+    with pytest.raises(InputError, match=rf"^cannot read {folder}/b\.txt: No such file"):
+        check_unchanged(listing.files)
 
 
 def test_a_table_compressed_as_a_whole_has_no_known_ending(folder: Path) -> None:
@@ -224,7 +318,7 @@ def test_s3_objects_are_listed_split_and_read(bucket: str, tmp_path: Path) -> No
     assert texts(listing) == [*expected, "in arrow", "in a table"]
     url = f"s3://{bucket}/data/a.jsonl"
     offset = len('{"text": "document 0"}\n')
-    assert read_document_at(url, offset, ReadOptions()).text == "document 1"
+    assert read_document_at(url, offset, read_options()).text == "document 1"
     with pytest.raises(InputError, match=rf"^s3://{bucket}/gone\.txt does not exist"):
         listed(f"s3://{bucket}/gone.txt")
 
@@ -253,7 +347,7 @@ def test_saved_datasets_are_read_by_rows(tmp_path: Path) -> None:
         assert len(listing.splits) > 1
         assert texts(listing) == values
         assert paths(listing) == [name]
-        assert read_document_at(name, 7, ReadOptions()).text == "text 7"
+        assert read_document_at(name, 7, read_options()).text == "text 7"
     assert texts(listed(f"hf:{tmp_path}/both:test")) == ["held out"]
     errors = {
         "both:dev": r"has no split 'dev'; name one of test, train as hf:NAME:CONFIG:SPLIT or hf:",

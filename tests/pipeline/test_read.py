@@ -11,6 +11,7 @@ import pytest
 import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.pipeline.small_corpora import read_options
 
 from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.documents import Document
@@ -50,7 +51,7 @@ def read(
 
 
 def texts(path: Path, **options: Any) -> list[str]:
-    return [d.text for d in read(path, ReadOptions(**options))[0]]
+    return [d.text for d in read(path, read_options(**options))[0]]
 
 
 def fates(tally: ReadTally) -> dict[str, int]:
@@ -91,7 +92,7 @@ def test_blank_lines_are_told_as_python_tells_white_space() -> None:
 
 
 def test_blank_lines_of_the_lines_layout_are_counted(tmp_path: Path) -> None:
-    documents, tally = read(write(tmp_path / "a.txt", "a\n\n \nb\n"), ReadOptions(layout="lines"))
+    documents, tally = read(write(tmp_path / "a.txt", "a\n\n \nb\n"), read_options(layout="lines"))
     assert [(d.text, d.origin_offset) for d in documents] == [("a", 0), ("b", 5)]
     assert fates(tally) == {"records_read": 4, "documents_read": 2, "empty_text": 2}
 
@@ -99,7 +100,7 @@ def test_blank_lines_of_the_lines_layout_are_counted(tmp_path: Path) -> None:
 def test_text_files_take_their_source_from_the_options(tmp_path: Path) -> None:
     path = write(tmp_path / "a.txt", "tea")
     expected = Document(text="tea", source="tales", origin_path=str(path))
-    assert read(path, ReadOptions(source="tales"))[0] == [expected]
+    assert read(path, read_options(source="tales"))[0] == [expected]
 
 
 @pytest.mark.parametrize("layout", ["prose", "sentences", "lines"])
@@ -142,7 +143,7 @@ def check_ranges(ending: str, content: bytes, split_bytes: int, options: ReadOpt
 def test_any_byte_ranges_of_text_give_the_same_documents(
     content: bytes, split_bytes: int, layout: str, on_bad_input: str
 ) -> None:
-    options = ReadOptions(layout=layout, on_bad_input=on_bad_input)
+    options = read_options(layout=layout, on_bad_input=on_bad_input)
     check_ranges("txt", content, split_bytes, options)
 
 
@@ -151,7 +152,7 @@ def test_any_byte_ranges_of_text_give_the_same_documents(
 def test_any_byte_ranges_of_json_lines_give_the_same_documents(
     content: bytes, split_bytes: int
 ) -> None:
-    check_ranges("jsonl", content, split_bytes, ReadOptions(on_bad_input="skip"))
+    check_ranges("jsonl", content, split_bytes, read_options(on_bad_input="skip"))
 
 
 @pytest.mark.parametrize("block_bytes", [1, 2, 3, 7])
@@ -161,7 +162,7 @@ def test_blocks_and_ranges_may_be_cut_anywhere(
 ) -> None:
     content = "\ufeffone\r\ntwo\r\r\n\rthree\n\n \n\nfour, a longer line\r\n\r\nfive".encode()
     path = write(tmp_path / "a.txt", content)
-    options = ReadOptions(layout=layout)
+    options = read_options(layout=layout)
     expected = read(path, options)
     assert len(expected[0]) >= 4
     monkeypatch.setattr("clozemill.pipeline.read_bytes.BLOCK_BYTES", block_bytes)
@@ -179,7 +180,7 @@ def test_a_bad_byte_is_named_by_file_line_and_offset(
 ) -> None:
     path = write(tmp_path / "a.txt", b"\xef\xbb\xbfone\ntwo\ncaf\xe9 three\nfour\n")
     with pytest.raises(InputError) as caught:
-        read(path, ReadOptions(layout=layout), split_bytes=split_bytes)
+        read(path, read_options(layout=layout), split_bytes=split_bytes)
     assert str(caught.value) == (
         f"{path}:3, byte offset 14: byte 0xe9 is not UTF-8; convert the file with iconv (say, "
         "-f LATIN1 -t UTF-8) or pass --on-bad-input skip or replace."
@@ -189,7 +190,7 @@ def test_a_bad_byte_is_named_by_file_line_and_offset(
 def test_a_bad_byte_after_a_byte_order_mark_is_placed_in_the_file(tmp_path: Path) -> None:
     path = write(tmp_path / "a.txt", b"\xef\xbb\xbf\xe9")
     with pytest.raises(InputError, match=r"a\.txt:1, byte offset 3: byte 0xe9"):
-        read(path, ReadOptions())
+        read(path, read_options())
 
 
 @pytest.mark.parametrize("layout", ["prose", "sentences", "lines"])
@@ -197,7 +198,7 @@ def test_bad_bytes_can_be_replaced_and_each_bad_line_is_counted(
     tmp_path: Path, layout: str
 ) -> None:
     path = write(tmp_path / "a.txt", b"\xef\xbb\xbfone\ntwo\n\xe9 three \xe9\nfour\n")
-    documents, tally = read(path, ReadOptions(layout=layout, on_bad_input="replace"))
+    documents, tally = read(path, read_options(layout=layout, on_bad_input="replace"))
     assert "\n".join(d.text for d in documents) == "one\ntwo\n\ufffd three \ufffd\nfour"
     assert tally.counts["replaced_utf8"] == 1
 
@@ -206,7 +207,7 @@ def test_documents_with_bad_bytes_can_be_skipped(tmp_path: Path) -> None:
     path = write(tmp_path / "a.txt", b"one\n\xe9\n\ntwo\n")
     assert texts(path, on_bad_input="skip") == []
     assert texts(path, on_bad_input="skip", layout="sentences") == ["two"]
-    documents, tally = read(path, ReadOptions(layout="lines", on_bad_input="skip"))
+    documents, tally = read(path, read_options(layout="lines", on_bad_input="skip"))
     assert [d.text for d in documents] == ["one", "two"]
     assert tally.counts["bad_utf8"] == 1
 
@@ -219,11 +220,11 @@ def test_utf16_and_utf32_are_named_as_not_utf8(
 ) -> None:
     path = write(tmp_path / "a.txt", (mark + "Cold tea.\nHot tea.\n").encode(name))
     with pytest.raises(InputError) as caught:
-        read(path, ReadOptions(layout=layout))
+        read(path, read_options(layout=layout))
     assert str(caught.value) == (
         f"{path} is {name}, not UTF-8; convert it with iconv -f {name} -t UTF-8."
     )
-    options = ReadOptions(layout=layout, on_bad_input="replace")
+    options = read_options(layout=layout, on_bad_input="replace")
     for split_bytes in (ONE_SPLIT, 6):
         documents, tally = read(path, options, split_bytes=split_bytes)
         assert (documents, fates(tally)) == ([], {"records_read": 1, "bad_utf8": 1})
@@ -241,7 +242,7 @@ def test_null_missing_and_empty_texts_are_counted_by_name(tmp_path: Path, split_
     long = ("word " * 2_400_000).strip()
     records = ({"text": "good"}, {"text": None}, {"id": 3}, {"text": ""}, {"text": long})
     path = write_records(tmp_path / "a.jsonl", *records)
-    documents, tally = read(path, ReadOptions(), split_bytes=split_bytes)
+    documents, tally = read(path, read_options(), split_bytes=split_bytes)
     assert [d.text for d in documents] == ["good", long]
     assert fates(tally) == {
         "records_read": 5,
@@ -275,13 +276,13 @@ BAD_RECORDS = {
 def test_a_bad_record_is_one_clear_line_or_counted(tmp_path: Path, line: str, what: str) -> None:
     content = '{"text": "one"}\r\n\n' + line + '\n{"text": "two"}\n'
     path = write(tmp_path / "a.jsonl", content)
-    options = ReadOptions(id_field="id", source_field="corpus")
+    options = read_options(id_field="id", source_field="corpus")
     for split_bytes in (ONE_SPLIT, 16):
         with pytest.raises(InputError) as caught:
             read(path, options, split_bytes=split_bytes)
         assert str(caught.value) == f"{path}:3: {what}; mend it or pass --on-bad-input skip."
     for policy in ("skip", "replace"):
-        options = ReadOptions(id_field="id", source_field="corpus", on_bad_input=policy)
+        options = read_options(id_field="id", source_field="corpus", on_bad_input=policy)
         documents, tally = read(path, options)
         assert [d.text for d in documents] == ["one", "two"]
         assert tally.counts["bad_json"] + tally.counts["bad_record"] == 1
@@ -290,14 +291,14 @@ def test_a_bad_record_is_one_clear_line_or_counted(tmp_path: Path, line: str, wh
 def test_bad_bytes_in_json_lines_are_placed_skipped_or_replaced(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl.gz", gzip.compress(b'{"text": "a"}\n {"text": "b\xff"}\n'))
     with pytest.raises(InputError, match=r"a\.jsonl\.gz:2, byte offset 26: byte 0xff is not"):
-        read(path, ReadOptions())
+        read(path, read_options())
     assert texts(path, on_bad_input="skip") == ["a"]
     assert texts(path, on_bad_input="replace") == ["a", "b\ufffd"]
 
 
 def test_a_text_field_missing_everywhere_is_an_error_naming_the_fields(tmp_path: Path) -> None:
     path = write_records(tmp_path / "a.jsonl", {"body": "a"}, {"body": "b", "title": 1})
-    _, tally = read(path, ReadOptions())
+    _, tally = read(path, read_options())
     with pytest.raises(InputError) as caught:
         tally.raise_if_no_text("text")
     assert str(caught.value) == (
@@ -315,7 +316,7 @@ def test_ids_and_sources_come_from_their_fields(tmp_path: Path) -> None:
         {"text": "c", "id": None, "corpus": None},
         {"text": "d"},
     )
-    options = ReadOptions(id_field="id", source="all", source_field="corpus")
+    options = read_options(id_field="id", source="all", source_field="corpus")
     documents, tally = read(path, options)
     assert (tally.counts["missing_id"], tally.counts["missing_source"]) == (2, 2)
     found = [(d.external_id, d.source) for d in documents]
@@ -334,7 +335,7 @@ def compressed(ending: str, data: bytes) -> bytes:
 @pytest.mark.parametrize("ending", ["gz", "zst"])
 def test_compressed_files_read_like_plain_ones(tmp_path: Path, ending: str) -> None:
     half = "".join(f"line {i}\nmore\n\n" for i in range(40_000)).encode()
-    options = ReadOptions(layout="sentences")
+    options = read_options(layout="sentences")
     expected, _ = read(write(tmp_path / "a.txt", half + half), options)
     packed = write(tmp_path / f"a.txt.{ending}", compressed(ending, half) * 2)
     found, _ = read(packed, options, split_bytes=1000)
@@ -352,7 +353,7 @@ def test_a_truncated_compressed_file_is_an_error(
     data = compressed(ending, b'{"text": "a long enough text, say"}\n' * 9)
     path = write(tmp_path / f"a.jsonl.{ending}", data[:-num_lost])
     with pytest.raises(InputError) as caught:
-        read(path, ReadOptions())
+        read(path, read_options())
     assert str(caught.value) == f"cannot read {path}: Truncated compressed stream."
 
 
@@ -360,7 +361,7 @@ def test_a_truncated_compressed_file_is_an_error(
 def test_a_file_that_is_not_compressed_after_all_is_an_error(tmp_path: Path, ending: str) -> None:
     path = write(tmp_path / f"a.txt.{ending}", "plain text")
     with pytest.raises(InputError, match=rf"^cannot read {path}: .*\.$"):
-        read(path, ReadOptions())
+        read(path, read_options())
 
 
 # Tables
@@ -390,7 +391,7 @@ def offset_of(table_path: Path, row: int) -> int:
 
 @pytest.mark.parametrize("split_bytes", [1, 1000, ONE_SPLIT])
 def test_tables_are_read_by_parts(table_path: Path, split_bytes: int) -> None:
-    options = ReadOptions(id_field="id", source_field="source")
+    options = read_options(id_field="id", source_field="source")
     documents, tally = read(table_path, options, split_bytes=split_bytes)
     rows = [i for i in range(100) if i not in (5, 6)]
     assert [d.text for d in documents] == [f"text {i}" for i in rows]
@@ -410,7 +411,7 @@ def test_all_kinds_of_string_columns_are_read(tmp_path: Path, kind: pa.DataType)
     assert texts(tmp_path / "a.arrow") == ["tea", "more tea"]
     with pa.ipc.new_file(tmp_path / "b.arrow", pa.schema([("text", pa.null())])) as writer:
         writer.write_table(pa.table({"text": [None, None]}))
-    assert fates(read(tmp_path / "b.arrow", ReadOptions())[1]) == {
+    assert fates(read(tmp_path / "b.arrow", read_options())[1]) == {
         "records_read": 2,
         "null_text": 2,
     }
@@ -419,9 +420,9 @@ def test_all_kinds_of_string_columns_are_read(tmp_path: Path, kind: pa.DataType)
 def test_a_document_of_a_table_is_found_by_its_row(table_path: Path) -> None:
     for row in (0, 9, 10, 99):
         offset = offset_of(table_path, row)
-        assert read_document_at(str(table_path), offset, ReadOptions()).text == f"text {row}"
+        assert read_document_at(str(table_path), offset, read_options()).text == f"text {row}"
     with pytest.raises(InputError, match="has no document at offset"):
-        read_document_at(str(table_path), offset_of(table_path, 5), ReadOptions())
+        read_document_at(str(table_path), offset_of(table_path, 5), read_options())
 
 
 def test_a_bad_field_of_a_table_is_named_by_its_row(tmp_path: Path) -> None:
@@ -431,7 +432,7 @@ def test_a_bad_field_of_a_table_is_named_by_its_row(tmp_path: Path) -> None:
         writer.write_table(table, max_chunksize=1)
     for name, place in {"a.parquet": "row 0", "a.arrow": "batch 0, row 0"}.items():
         with pytest.raises(InputError) as caught:
-            read(tmp_path / name, ReadOptions(id_field="id"))
+            read(tmp_path / name, read_options(id_field="id"))
         assert str(caught.value) == (
             f"{tmp_path / name}, {place}: the field 'id' is a number, it must be a string; "
             "mend it or pass --on-bad-input skip."
@@ -439,7 +440,7 @@ def test_a_bad_field_of_a_table_is_named_by_its_row(tmp_path: Path) -> None:
 
 
 def test_a_table_without_the_text_column_names_its_columns(table_path: Path) -> None:
-    documents, tally = read(table_path, ReadOptions(text_field="body"))
+    documents, tally = read(table_path, read_options(text_field="body"))
     assert (documents, fates(tally)) == ([], {"records_read": 100, "missing_text": 100})
     with pytest.raises(InputError, match="fields seen: id, other, source, text;"):
         tally.raise_if_no_text("body")
@@ -447,7 +448,7 @@ def test_a_table_without_the_text_column_names_its_columns(table_path: Path) -> 
 
 def test_a_column_that_holds_no_strings_is_an_error(table_path: Path) -> None:
     with pytest.raises(InputError) as caught:
-        read(table_path, ReadOptions(text_field="other"))
+        read(table_path, read_options(text_field="other"))
     assert str(caught.value) == (
         f"{table_path}: the column 'other' is of type int64, it must hold strings; "
         "name another with --text-field."
@@ -459,7 +460,7 @@ def test_a_damaged_table_is_one_clear_line(table_path: Path, split_bytes: int) -
     data = table_path.read_bytes()
     table_path.write_bytes(data[: len(data) // 2])
     with pytest.raises(InputError, match=rf"^cannot read {table_path}: .*\.$") as caught:
-        read(table_path, ReadOptions(), split_bytes=split_bytes)
+        read(table_path, read_options(), split_bytes=split_bytes)
     assert "\n" not in str(caught.value)
 
 
@@ -469,8 +470,8 @@ def test_bad_utf8_in_a_table_is_placed_skipped_or_replaced(tmp_path: Path) -> No
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"text": column}), path)
     with pytest.raises(InputError, match=r"a\.parquet, row 1, byte 3: byte 0xe9 is not UTF-8"):
-        read(path, ReadOptions())
-    _, tally = read(path, ReadOptions(on_bad_input="skip"))
+        read(path, read_options())
+    _, tally = read(path, read_options(on_bad_input="skip"))
     assert fates(tally) == {"records_read": 3, "documents_read": 1, "bad_utf8": 1, "null_text": 1}
     assert texts(path, on_bad_input="replace") == ["good", "caf\ufffd"]
 
@@ -481,13 +482,20 @@ def test_bad_utf8_in_a_table_is_placed_skipped_or_replaced(tmp_path: Path) -> No
 def test_options_come_from_the_configuration_and_pickle() -> None:
     config = BuildConfig(layout="lines", id_field="id", source="tales", on_bad_input="skip")
     options = ReadOptions.from_config(config)
-    expected = ReadOptions(layout="lines", id_field="id", source="tales", on_bad_input="skip")
+    expected = ReadOptions(
+        layout="lines",
+        text_field="text",
+        id_field="id",
+        source="tales",
+        source_field=None,
+        on_bad_input="skip",
+    )
     assert pickle.loads(pickle.dumps(options)) == expected
 
 
 def test_no_document_at_an_offset_is_an_error(tmp_path: Path) -> None:
     path = write(tmp_path / "a.txt", "one\n\ntwo\n")
-    options = ReadOptions(layout="sentences")
+    options = read_options(layout="sentences")
     assert read_document_at(str(path), 5, options).text == "two"
     with pytest.raises(InputError, match=r"a\.txt has no document at offset 9;"):
         read_document_at(str(path), 9, options)
@@ -502,7 +510,7 @@ def test_every_hard_file_is_read_or_refused_in_one_line(corpora: Path, layout: s
     num_documents = 0
     for path in paths:
         for policy in ("error", "skip", "replace"):
-            options = ReadOptions(layout=layout, on_bad_input=policy)
+            options = read_options(layout=layout, on_bad_input=policy)
             num_read, message = documents_or_message(path, options)
             num_documents += num_read
             assert message is None or (policy == "error" and str(path) in message), message

@@ -1,6 +1,7 @@
 import contextlib
 import dataclasses
 import io
+import itertools
 import json
 import shutil
 import tarfile
@@ -19,6 +20,7 @@ from clozemill.pipeline.errors import DatasetError
 from clozemill.pipeline.files import file_checksum, folder_checksums
 from clozemill.pipeline.instances import MaskBatch
 from clozemill.pipeline.manifest import read_manifest, write_manifest
+from clozemill.pipeline.progress import Progress
 from clozemill.pipeline.shards import write_documents
 from clozemill.pipeline.verify import Finding, verify_dataset
 
@@ -66,10 +68,12 @@ def pairs(built: Callable[[str], Path], tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_built_datasets_are_sound(built: Callable[[str], Path], name: str):
-    seen: list[str] = []
-    assert verify_dataset(built(name), on_shard=lambda shard: seen.append(shard.path)) == []
-    assert seen == [shard.path for shard in read_manifest(built(name)).shards]
-    assert len(seen) > 3
+    seen: list[Progress] = []
+    assert verify_dataset(built(name), on_progress=seen.append) == []
+    sizes = [shard.num_tokens for shard in read_manifest(built(name)).shards]
+    assert len(sizes) > 3
+    assert [progress.done for progress in seen] == list(itertools.accumulate(sizes, initial=0))
+    assert {(p.stage, p.unit, p.total) for p in seen} == {("checking", "tokens", sum(sizes))}
 
 
 def test_no_dataset_is_an_error(tmp_path: Path):

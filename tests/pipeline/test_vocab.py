@@ -14,13 +14,15 @@ import pytest
 from clozemill.pipeline.encode import make_encoder
 from clozemill.pipeline.errors import TokenizerError
 from clozemill.pipeline.tokenizer import PretrainingTokenizer, load_tokenizer
-from clozemill.pipeline.vocab import VocabularySettings, train_vocabulary
+from clozemill.pipeline.vocab import train_vocabulary
+from clozemill.pipeline.vocab_settings import VocabularySettings
 
 TIES = "Wel come to the Tok en izers libr ary."
 
 TRAIN_ELSEWHERE = """
 import json, sys
-from clozemill.pipeline.vocab import VocabularySettings, train_vocabulary
+from clozemill.pipeline.vocab import train_vocabulary
+from clozemill.pipeline.vocab_settings import VocabularySettings
 texts = json.load(sys.stdin)
 settings = VocabularySettings(vocab_size=int(sys.argv[1]))
 tokenizer, report = train_vocabulary(texts, settings)
@@ -163,8 +165,13 @@ def test_what_cannot_be_trained_is_refused() -> None:
     for texts in ([], ["", " \n"], ["\u200b"]):
         with pytest.raises(TokenizerError, match="no word in . texts; a vocabulary needs text"):
             train_vocabulary(texts, VocabularySettings())
-    with pytest.raises(TokenizerError, match="vocab_size is 9; it must be at least 10"):
-        VocabularySettings(vocab_size=9)
+    for vocab_size in (9, 10_000_001, 99_999_999_999_999_999_999):
+        with pytest.raises(TokenizerError) as caught:
+            VocabularySettings(vocab_size=vocab_size)
+        assert str(caught.value) == (
+            f"vocab_size is {vocab_size}; it must be at least 10, as five are special tokens and "
+            "a character takes two, as a word's start and inside, and at most 10,000,000."
+        )
     with pytest.raises(TokenizerError, match="unicode_form is 'nfd'"):
         VocabularySettings(unicode_form="nfd")  # type: ignore[arg-type]
 

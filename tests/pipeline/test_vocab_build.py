@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.pipeline.small_corpora import make_texts, write_json_lines
@@ -7,14 +8,24 @@ from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.errors import ConfigError, InputError
 from clozemill.pipeline.progress import Progress
 from clozemill.pipeline.tokenizer import load_tokenizer
-from clozemill.pipeline.vocab import VocabularySettings
 from clozemill.pipeline.vocab_build import build_vocabulary
+from clozemill.pipeline.vocab_settings import VocabularySettings
 
 
-def train(inputs: tuple[Path, ...], out: Path, vocab_size: int = 300, **settings: str) -> None:
-    config = BuildConfig(inputs=tuple(map(str, inputs)), **settings)  # type: ignore[arg-type]
+def train(
+    inputs: tuple[Path, ...],
+    out: Path,
+    *,
+    vocab_size: int = 300,
+    overwrite: bool = False,
+    **settings: Any,
+) -> None:
     build_vocabulary(
-        config, VocabularySettings(vocab_size=vocab_size), out, on_progress=lambda progress: None
+        BuildConfig(inputs=tuple(map(str, inputs)), **settings),
+        VocabularySettings(vocab_size=vocab_size),
+        out,
+        overwrite=overwrite,
+        on_progress=lambda progress: None,
     )
 
 
@@ -49,6 +60,26 @@ def test_another_vocabulary_is_not_overwritten(corpus: Path, tmp_path: Path) -> 
         train((corpus,), tmp_path / "v", vocab_size=200)
     assert content(tmp_path / "v") == before
     assert [path.name for path in tmp_path.iterdir()] == ["v"]
+
+
+def test_another_vocabulary_is_replaced_if_asked_for(corpus: Path, tmp_path: Path) -> None:
+    train((corpus,), tmp_path / "v")
+    train((corpus,), tmp_path / "w", vocab_size=200)
+    train((corpus,), tmp_path / "v", vocab_size=200, overwrite=True)
+    assert content(tmp_path / "v") == content(tmp_path / "w")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["v", "w"]
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_folder_of_something_else_is_refused_before_anything_is_read(
+    overwrite: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "v").mkdir()
+    (tmp_path / "v" / "thesis.tex").touch()
+    with pytest.raises(ConfigError, match="v holds 'thesis.tex' and is no vocabulary of ours"):
+        train((tmp_path / "no-such-file.txt",), tmp_path / "v", overwrite=overwrite)
+    with pytest.raises(ConfigError, match="thesis.tex holds 'thesis.tex'"):
+        train((tmp_path / "no-such-file.txt",), tmp_path / "v" / "thesis.tex")
 
 
 def test_a_field_that_no_record_has_is_an_error_and_writes_nothing(

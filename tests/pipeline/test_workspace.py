@@ -22,9 +22,10 @@ from tests.pipeline.small_corpora import (
     write_tokenizer,
 )
 
-from clozemill.pipeline.build import Progress, build
+from clozemill.pipeline.build import build
 from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.errors import ClozemillError, ConfigError, DatasetError, InputError
+from clozemill.pipeline.progress import Progress
 from clozemill.pipeline.workspace import open_workspace
 
 
@@ -189,6 +190,7 @@ def test_overwrite_replaces_what_is_ours_and_leaves_the_rest(
     out = tmp_path / "out"
     state(small_config(corpus, syllables, out, format="webdataset", shard_size=20))
     (out / "notes.txt").write_text("mine")
+    (out / "tokenizer").mkdir(exist_ok=True)
     (out / "tokenizer" / "mine.txt").write_text("mine")
     small_build(few, syllables, out, overwrite=True)
     small_build(few, syllables, tmp_path / "fresh")
@@ -367,3 +369,31 @@ def test_an_unfinished_build_of_other_inputs_altogether_is_refused(
     other = write_json_lines(tmp_path / "other.jsonl", ["Ba. Bo.", "Da. Do."])
     with pytest.raises(ConfigError, match=r"differs in inputs \(1 new, .*; 1 no longer named, "):
         build(dataclasses.replace(config, inputs=(str(other),)))
+
+
+@pytest.mark.parametrize(
+    "content", ['{"text": "Ba."}\nnot JSON\n', '{"text": "Ba."}\n', '{"other": "Ba."}\n']
+)
+def test_a_dataset_outlives_an_overwriting_build_that_comes_to_nothing(
+    few: Path, syllables: Path, tmp_path: Path, content: str
+) -> None:
+    config = small_config(few, syllables, tmp_path / "out")
+    finish(config)
+    before = {path: path.read_bytes() for path in Path(config.out).rglob("*") if path.is_file()}
+    (tmp_path / "bad.jsonl").write_text(content)
+    bad = dataclasses.replace(config, inputs=(str(tmp_path / "bad.jsonl"),), overwrite=True)
+    with pytest.raises(ClozemillError):
+        build(bad)
+    after = {path: path.read_bytes() for path in Path(config.out).rglob("*") if path.is_file()}
+    assert after == before
+
+
+def test_a_dataset_that_lost_a_shard_is_not_nothing_to_do(
+    few: Path, syllables: Path, tmp_path: Path
+) -> None:
+    config = small_config(few, syllables, tmp_path / "out")
+    finish(config)
+    shard = next(Path(config.out).glob("train-*.arrow"))
+    shard.unlink()
+    with pytest.raises(DatasetError, match=shard.name):
+        build(config)

@@ -1,0 +1,45 @@
+"""The settings of a vocabulary: one record from which the flags of `clozemill vocab` are made."""
+
+from dataclasses import dataclass
+
+from clozemill.pipeline.config import setting
+from clozemill.pipeline.errors import TokenizerError
+
+MIN_VOCABULARY = 10
+"""Five special tokens, and room for some text: a character takes two, as a word's start and
+inside a word."""
+
+MAX_VOCABULARY = 10_000_000
+"""The trainer reserves memory for as many; published vocabularies have up to some 500,000."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VocabularySettings:
+    """How a vocabulary is trained. The help text of a field is its meaning."""
+
+    vocab_size: int = setting(
+        30_522, "vocabulary", "Most tokens, with specials; fewer when the text gives out."
+    )
+    is_cased: bool = setting(False, "vocabulary", "Keep `The` and `the` apart.")
+    strip_accents: bool | None = setting(
+        None,
+        "vocabulary",
+        "Drop accents (and vowel signs of many scripts); by default unless --cased.",
+    )
+    unicode_form: str = setting(
+        "none",
+        "vocabulary",
+        "Compose characters first (nfc), so that both spellings of an accent are one.",
+        ("none", "nfc"),
+    )
+
+    def __post_init__(self) -> None:
+        """Raise `TokenizerError` for a setting that cannot be used."""
+        if not MIN_VOCABULARY <= self.vocab_size <= MAX_VOCABULARY:
+            raise TokenizerError(
+                f"vocab_size is {self.vocab_size}; it must be at least {MIN_VOCABULARY}, as five "
+                "are special tokens and a character takes two, as a word's start and inside, and "
+                f"at most {MAX_VOCABULARY:,}."
+            )
+        if self.unicode_form not in ("none", "nfc"):
+            raise TokenizerError(f"unicode_form is {self.unicode_form!r}; it must be none or nfc.")

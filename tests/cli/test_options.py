@@ -1,0 +1,90 @@
+"""Flags are the fields of the settings records, and nothing says a default twice."""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from clozemill.cli import cli
+from clozemill.options import (
+    build_options,
+    config_from_flags,
+    layout_options,
+    mask_options,
+    vocabulary_options,
+)
+from clozemill.pipeline.config import BuildConfig
+from clozemill.pipeline.errors import ConfigError
+from clozemill.pipeline.vocab_settings import VocabularySettings
+
+
+def flags_of(options: Callable[[Any], Any]) -> dict[str | None, click.Option]:
+    @click.command()
+    @options
+    def command(**flags: object) -> None: ...
+
+    found = {p.name: p for p in command.params if isinstance(p, click.Option)}
+    assert len(found) == len(command.params) > 0
+    return found
+
+
+def parse(*arguments: str, config_path: str | None = None) -> BuildConfig:
+    command = cli.commands["build"]
+    context = command.make_context("build", list(arguments))
+    flags = {k: v for k, v in context.params.items() if k in BuildConfig.__dataclass_fields__}
+    return config_from_flags(context, config_path, flags)
+
+
+def test_every_setting_of_a_build_is_a_flag_with_its_default_and_help() -> None:
+    flags = flags_of(build_options)
+    fields = {item.name: item for item in dataclasses.fields(BuildConfig)}
+    assert flags.keys() == fields.keys() - {"inputs"}
+    for name, flag in flags.items():
+        assert flag.default == fields[name].default, name
+        assert flag.help == fields[name].metadata["help"], name
+
+
+def test_every_setting_of_a_vocabulary_is_a_flag_with_its_default() -> None:
+    flags = flags_of(vocabulary_options)
+    assert {n: f.default for n, f in flags.items()} == dataclasses.asdict(VocabularySettings())
+
+
+@pytest.mark.parametrize("options", [mask_options, layout_options])
+def test_flags_that_change_a_dataset_have_no_default(options: Callable[[Any], Any]) -> None:
+    assert {flag.default for flag in flags_of(options).values()} == {None}
+
+
+def test_a_build_without_flags_has_the_defaults_of_the_record() -> None:
+    assert parse("a", "b") == BuildConfig(inputs=("a", "b"))
+
+
+def test_flags_of_every_type_are_parsed() -> None:
+    config = parse(
+        *("a", "--masked-lm-prob", "0.2", "--workers", "3", "--overwrite", "--recipe", "bert"),
+        *("--validation", "b", "--validation", "c", "--source-weight", "wiki=2", "-o", "d"),
+    )
+    assert config == BuildConfig(
+        inputs=("a",),
+        masked_lm_prob=0.2,
+        workers=3,
+        overwrite=True,
+        validation=("b", "c"),
+        source_weight=(("wiki", 2.0),),
+        out="d",
+    )
+
+
+def test_only_flags_that_were_typed_win_over_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "c.toml"
+    path.write_text("seed = 7\nmask-variants = 3\n")
+    config = parse("a", "--mask-variants", "10", config_path=str(path))
+    assert (config.seed, config.mask_variants) == (7, 10)
+
+
+@pytest.mark.parametrize("weight", ["wiki", "wiki=", "=", "wiki=two"])
+def test_a_weight_without_a_number_is_refused(weight: str) -> None:
+    with pytest.raises(ConfigError, match="source_weight is '.*'; write it as NAME=2.0."):
+        parse("a", "--source-weight", weight)
