@@ -41,26 +41,6 @@ class InstanceColumns(NamedTuple):
     """(N,): place of the first document's source in the dataset's sorted sources."""
 
 
-def slice_columns(columns: InstanceColumns, begin: int, end: int) -> InstanceColumns:
-    """Return the instances from `begin` to before `end`; flat arrays are shared, not copied."""
-    tokens, spans, masks = columns.tokens, columns.spans, columns.masks
-    if masks is not None:
-        first, last = begin * columns.num_variants, end * columns.num_variants
-        masks = masks._replace(starts=masks.starts[first : last + 1])
-    return InstanceColumns(
-        instance_ids=columns.instance_ids[begin:end],
-        tokens=tokens._replace(
-            starts=tokens.starts[begin : end + 1], segment_b_start=tokens.segment_b_start[begin:end]
-        ),
-        masks=masks,
-        num_variants=columns.num_variants,
-        next_sentence_label=columns.next_sentence_label[begin:end],
-        num_chunk_sentences=columns.num_chunk_sentences[begin:end],
-        spans=spans._replace(starts=spans.starts[begin : end + 1]),
-        sources=columns.sources[begin:end],
-    )
-
-
 def read_columns(batch: pa.RecordBatch) -> InstanceColumns:
     """Return the columns of a record batch, as views of its buffers where types allow.
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from clozemill.pipeline.columns import InstanceColumns, read_columns
-from clozemill.pipeline.dataset import Dataset, read_documents
+from clozemill.pipeline.dataset import Dataset, read_document_rows
 from clozemill.pipeline.documents import copy_id
 from clozemill.pipeline.shards import DocumentsFile, Shard
 
@@ -33,7 +33,7 @@ def pairs_of_copies(dataset: Dataset) -> Iterator[tuple[Shard, str]]:
 def _originals(dataset: Dataset, file: DocumentsFile) -> dict[bytes, bytes]:
     """Return the id of the original of every document that has a copy, its own included."""
     ids: set[bytes] = set()
-    for batch in read_documents(dataset.folder, file):
+    for batch in read_document_rows(dataset.folder, file):
         ids.update(batch.column("document_id").to_pylist())
     originals = {}
     for original in ids:

@@ -25,7 +25,7 @@ from clozemill.pipeline.errors import DatasetError
 from clozemill.pipeline.instances import starts_of, token_dtype
 from clozemill.pipeline.manifest import TOKENIZER_FOLDER, Manifest, read_manifest
 from clozemill.pipeline.schema import document_schema, instance_schema
-from clozemill.pipeline.shards import DocumentsFile, Shard, ShardReader, check_size, open_arrow
+from clozemill.pipeline.shards import DocumentsFile, Shard, ShardReader, check_size, read_arrow_file
 
 _CACHED_BATCHES = 128
 # Two shards of the default size; batches without compression are views and cost next to nothing.
@@ -143,7 +143,7 @@ class Dataset:
     def documents(self) -> Iterator[pa.RecordBatch]:
         """Yield the record batches of the documents files: one row per distinct document."""
         for file in self.manifest.documents:
-            yield from read_documents(self.folder, file)
+            yield from read_document_rows(self.folder, file)
 
     def _sorted_parts(self, split: str, wanted: NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of ascending numbers, one part per record batch touched."""
@@ -209,7 +209,7 @@ class Dataset:
         )
 
 
-def read_documents(folder: Path, file: DocumentsFile) -> Iterator[pa.RecordBatch]:
+def read_document_rows(folder: Path, file: DocumentsFile) -> Iterator[pa.RecordBatch]:
     """Yield the record batches of one documents file.
 
     Raises:
@@ -217,7 +217,7 @@ def read_documents(folder: Path, file: DocumentsFile) -> Iterator[pa.RecordBatch
     """
     path = folder / file.path
     num_rows = 0
-    for batch in open_arrow(path, file.num_bytes):
+    for batch in read_arrow_file(path, file.num_bytes):
         if not batch.schema.equals(document_schema()):
             raise DatasetError(f"{path} does not have the columns of a documents file; rebuild.")
         num_rows += batch.num_rows

@@ -105,14 +105,6 @@ def stream_key(identity: np.uint64, variant: int, purpose: int) -> np.uint64:
 
 
 @njit
-def hash64(
-    seed: np.uint64, id_low: np.uint64, id_high: np.uint64, variant: int, purpose: int
-) -> np.uint64:
-    """Return the key of a stream, from its five words."""
-    return stream_key(identity_key(seed, id_low, id_high), variant, purpose)
-
-
-@njit
 def draw(key: np.uint64, j: int) -> np.uint64:
     """Return the j-th 64 random bits of a key."""
     return mix(key + (np.uint64(j) + _ONE) * _GAMMA)

@@ -22,16 +22,20 @@ _CHUNK_BYTES = 1 << 20
 class HashedFile:
     """A binary file open for writing that counts and hashes what goes into it."""
 
-    def __init__(self, raw: BinaryIO) -> None:
-        """Wrap an open file; nothing may have been written to it."""
+    def __init__(self, raw: BinaryIO, path: Path) -> None:
+        """Wrap an open file, to which nothing may have been written; the path is for errors."""
         self._raw = raw
+        self._path = path
         self._hash = xxhash.xxh3_128()
         self.num_bytes = 0
         self.closed = False
 
     def write(self, data: bytes) -> int:
         """Append the bytes."""
-        self._raw.write(data)
+        try:
+            self._raw.write(data)
+        except OSError as error:
+            raise _cannot_write(self._path, error) from error
         self._hash.update(data)
         self.num_bytes += len(data)
         return len(data)
@@ -41,8 +45,7 @@ class HashedFile:
         return self.num_bytes
 
     def flush(self) -> None:
-        """Hand what is buffered to the operating system."""
-        self._raw.flush()
+        """Do nothing: what is buffered goes to disk when the block ends."""
 
     def close(self) -> None:
         """Do nothing: Arrow's writers close their sink, but the file ends when it is renamed."""
@@ -57,27 +60,43 @@ class HashedFile:
 def atomic_file(path: Path) -> Iterator[HashedFile]:
     """Open a file that appears under `path` when the block ends well, and leaves no trace if not.
 
-    It is written under a name of this process alone, so two writers of one path cannot mix.
+    It is written under a name of this process alone, so two writers of one path cannot mix. What
+    the block itself raises stays as it is, such as an error of a file that it reads.
 
     Raises:
         DatasetError: The disk is full, or the folder cannot be written.
     """
     aside = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    with _writing(path):
+        raw = aside.open("xb", buffering=_CHUNK_BYTES)
     try:
-        try:
-            with aside.open("xb", buffering=_CHUNK_BYTES) as raw:
-                yield HashedFile(raw)
-                raw.flush()
-                os.fsync(raw.fileno())
+        yield HashedFile(raw, path)
+        with _writing(path):
+            raw.flush()
+            os.fsync(raw.fileno())
+            raw.close()
             aside.replace(path)
             sync_folder(path.parent)
-        finally:
-            aside.unlink(missing_ok=True)
+    finally:
+        # Closing flushes, which fails once more on a full disk; then nothing is to be kept.
+        with contextlib.suppress(OSError):
+            raw.close()
+        aside.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
-        raise DatasetError(
-            f"cannot write {path}: {error.strerror or error}; free some space or choose another "
-            "output folder, then run the same command again."
-        ) from error
+        raise _cannot_write(path, error) from error
+
+
+def _cannot_write(path: Path, error: OSError) -> DatasetError:
+    return DatasetError(
+        f"cannot write {path}: {error.strerror or error}; free some space or choose another "
+        "output folder, then run the same command again."
+    )
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -145,8 +164,3 @@ def file_checksum(path: Path) -> str:
         while chunk := stream.read(_CHUNK_BYTES):
             state.update(chunk)
     return f"xxh3-128:{state.hexdigest()}"
-
-
-def folder_checksums(folder: Path) -> dict[str, str]:
-    """Return the checksum of each file directly in the folder, by name."""
-    return {path.name: file_checksum(path) for path in sorted(folder.iterdir()) if path.is_file()}

@@ -36,8 +36,13 @@ class Outcome:
     """Records of the inputs by what became of them."""
 
     plan: Plan
+    """What the second stage was told."""
+
     receipts: Sequence[ReduceReceipt]
+    """Those of the second stage, in the order of the buckets."""
+
     seconds: dict[str, float]
+    """How long each stage took."""
 
 
 def finish(job: Job, outcome: Outcome) -> Manifest:

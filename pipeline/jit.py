@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 AnyFunction = TypeVar("AnyFunction", bound=Callable[..., Any])
 
 _njit: Any = numba.njit  # its stub does not list `_nrt`
+_RECORDS = ("instances.py", "mask_rules.py")
 _LOCK_NAME = "compiling.lock"
 _UNUSED_SECONDS = 30 * 24 * 3600
 """How long the compiled code of other sources is kept after its last use."""
@@ -40,7 +41,7 @@ def sources_hash(folder: Path) -> str:
     digest = hashlib.blake2b(digest_size=8)
     for path in sorted(folder.glob("*.py")):
         source = path.read_bytes()
-        if b"clozemill.pipeline.jit" in source or path.name in ("jit.py", "instances.py"):
+        if b"clozemill.pipeline.jit" in source or path.name in ("jit.py", *_RECORDS):
             digest.update(path.name.encode() + b"\0" + source + b"\0")
     return digest.hexdigest()
 

@@ -45,13 +45,22 @@ class MapTask:
     """Whether these inputs were given as the validation split."""
 
     options: ReadOptions
+    """How records become documents."""
+
     sentence_rule: str
+    """How texts become sentences: see `sentences`."""
+
     limit_documents: int | None
+    """Documents to read at most; None: all."""
+
     tokenizer_dir: str
+    """Folder of the dataset's tokenizer."""
+
     tokenizer_hash: str
     """Tells the process whether the tokenizer it has loaded is still the one in the folder."""
 
     map_dir: str
+    """Folder of parts and receipts."""
 
     @property
     def num_units(self) -> int:
@@ -67,6 +76,8 @@ class MapReceipt:
     """What was read: tasks of one name differ where inputs were reordered or cut otherwise."""
 
     parts: tuple[str, ...]
+    """Names of its parts in the folder."""
+
     sizes: tuple[int, ...]
     """Bytes of each part, by which a rerun knows it is whole."""
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.manifest import Manifest
-from clozemill.pipeline.masks import default_max_predictions
+from clozemill.pipeline.mask_rules import default_max_predictions
 from clozemill.pipeline.read_records import (
     BAD_JSON,
     BAD_RECORD,

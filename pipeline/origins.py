@@ -42,7 +42,10 @@ class Origins(NamedTuple):
     """(Q,): number among kept copies; 0 for all others."""
 
     files: list[str]
+    """(Q,): see `Origin`."""
+
     offsets: list[int]
+    """(Q,): see `Origin`."""
 
 
 def write_origins(path: Path, origins: Origins) -> None:

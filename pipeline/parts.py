@@ -52,6 +52,8 @@ class PartColumns(NamedTuple):
     """The documents of a part in id order; equal ids stand together, in any order."""
 
     facts: DocumentFacts
+    """All but the tokens."""
+
     is_validation: bool
     """Whether they were read from inputs named for validation."""
 

@@ -42,6 +42,8 @@ class Bucket:
     """Its place among the buckets of its split."""
 
     first_cell: int
+    """Its first cell."""
+
     stop_cell: int
     """The cell after its last."""
 

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.instances import Corpus, Instances
-from clozemill.pipeline.masks import MaskRule, MaskVocabulary, make_mask_rule
+from clozemill.pipeline.mask_rules import MaskRule, MaskVocabulary, make_mask_rule
 from clozemill.pipeline.packing import LONG_SENTENCES, PackLoss, PackRule, pack_sentences
 from clozemill.pipeline.pairs import PairRule, draw_pairs
 from clozemill.pipeline.tokenizer import PretrainingTokenizer

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from clozemill.pipeline.columns import InstanceColumns
 from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.ledger import Ledger
-from clozemill.pipeline.masks import MaskRule, mask_counts
+from clozemill.pipeline.mask_rules import MaskRule
+from clozemill.pipeline.masks import mask_counts
 
 _TRUNCATED, _DROPPED, _SPLIT = "truncate", "drop", "split"
 

@@ -1,7 +1,8 @@
 """The second stage: one task turns a bucket of documents into shards.
 
 Instances exist as spans until they are written; tokens are gathered and masks drawn for one
-record batch at a time. So memory follows the bucket, not the number of passes or variants.
+record batch at a time. So memory follows the bucket, not the number of variants; nor that of passes
+and kept copies, since the plan counts a bucket's tokens as often as they are drawn.
 """
 
 import dataclasses
@@ -49,18 +50,38 @@ class ReduceTask:
     """One bucket, and all that its shards depend on."""
 
     bucket: Bucket
+    """Which documents."""
+
     key: int
     """The bucket's place among the buckets of both splits."""
 
     parts: tuple[str, ...]
+    """Names of all parts of the first stage."""
+
     sources: tuple[str, ...]
+    """All sources, sorted: the one dictionary of every shard."""
+
     most_span_value: int
+    """No number of a span is larger in any bucket: it decides how wide they are stored."""
+
     split_rule: SplitRule
+    """Which documents of the cells are of the bucket's split."""
+
     config: BuildConfig
+    """The settings."""
+
     instance_fingerprint: str
+    """32 hex digits that enter every instance's id."""
+
     map_dir: str
+    """Folder of the parts."""
+
     reduce_dir: str
+    """Folder of the receipts."""
+
     tokenizer_dir: str
+    """Folder of the dataset's tokenizer."""
+
     tokenizer_hash: str
     """Tells the process whether the tokenizer it has loaded is still the one in the folder."""
 
@@ -71,7 +92,7 @@ class ReduceTask:
 
     @property
     def num_units(self) -> int:
-        """Tokens of the bucket's documents."""
+        """Tokens of the bucket's documents, as often as they are drawn."""
         return self.bucket.num_tokens
 
 
@@ -80,10 +101,20 @@ class ReduceReceipt:
     """What a finished task left behind."""
 
     split: str
+    """`train` or `validation`."""
+
     shards: tuple[Shard, ...]
+    """Its shards, in order; none if its documents made no instance."""
+
     documents: DocumentsFile
+    """The rows of its documents."""
+
     digest: Digest
+    """Of all its instances."""
+
     ledger: Ledger
+    """What became of its documents and their tokens."""
+
     expected: dict[str, list[float]]
     """By source: the exact expectation of random and of next instances; empty without pairs."""
 

@@ -19,7 +19,7 @@ import clozemill
 from clozemill.pipeline.bucket_files import BucketFiles, write_bucket
 from clozemill.pipeline.columns import InstanceColumns, read_columns
 from clozemill.pipeline.config import BuildConfig
-from clozemill.pipeline.dataset import Dataset, read_documents
+from clozemill.pipeline.dataset import Dataset, read_document_rows
 from clozemill.pipeline.digest import Digest
 from clozemill.pipeline.errors import ConfigError, DatasetError
 from clozemill.pipeline.files import atomic_file, file_checksum
@@ -212,7 +212,7 @@ def _check_digest(dataset: Dataset, split: str, entry: SplitEntry, is_same_datas
 
 def _write_documents(dataset: Dataset, out: Path, compression: str) -> Iterator[DocumentsFile]:
     for file in dataset.manifest.documents:
-        batches = read_documents(dataset.folder, file)
+        batches = read_document_rows(dataset.folder, file)
         yield write_documents(out / file.path, batches, compression=compression)
 
 

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from clozemill.pipeline.columns import InstanceColumns
 from clozemill.pipeline.config import BuildConfig
-from clozemill.pipeline.instances import starts_of
+from clozemill.pipeline.instances import MaskBatch, starts_of
 from clozemill.pipeline.manifest import Manifest
-from clozemill.pipeline.masks import default_max_predictions
+from clozemill.pipeline.mask_rules import default_max_predictions
 
 Flags = NDArray[np.bool_]
 
@@ -24,15 +24,28 @@ class RowRules(NamedTuple):
     """What a manifest says about every row of a split."""
 
     config: BuildConfig
+    """The settings of the build."""
+
     vocab_size: int
+    """All token ids are below it."""
+
     num_variants: int
+    """Maskings stored with every instance."""
+
     cls_id: int
+    """Opens every instance."""
+
     sep_id: int
+    """Ends every span."""
+
     mask_id: int
+    """What most selected positions show."""
+
     unmaskable: NDArray[np.int64]
     """Ids that are never selected: `[CLS]`, `[SEP]`, `[PAD]`, `[MASK]`."""
 
     unk_id: int
+    """May be selected, but is no random replacement."""
 
 
 def row_rules(manifest: Manifest, config: BuildConfig, split: str) -> RowRules:
@@ -53,17 +66,21 @@ def row_rules(manifest: Manifest, config: BuildConfig, split: str) -> RowRules:
 def broken_rules(columns: InstanceColumns, rules: RowRules) -> Iterator[tuple[str, Flags]]:
     """Yield each rule that some instance breaks, and which instances (N,) break it.
 
-    Rules that would read past a row's end are asked only once the ones before them hold.
+    Rules that would read past a row's end are asked only once the groups before them hold.
     """
-    for group in (_SHAPE_RULES, _TOKEN_RULES, _MASK_RULES):
-        is_broken = False
-        for text, rule in group:
-            breaks = rule(columns, rules)
-            if breaks.any():
-                is_broken = True
-                yield text, breaks
-        if is_broken:
+    for group in (_SHAPE_RULES, _TOKEN_RULES):
+        found = [(text, rule(columns, rules)) for text, rule in group]
+        broken = [(text, breaks) for text, breaks in found if breaks.any()]
+        yield from broken
+        if broken:
             return
+    if columns.masks is None:
+        return
+    selected = _selected(columns, columns.masks)
+    for text, mask_rule in _MASK_RULES:
+        breaks = mask_rule(columns, rules, selected)
+        if breaks.any():
+            yield text, breaks
 
 
 def _lengths(columns: InstanceColumns) -> NDArray[np.int64]:
@@ -172,69 +189,66 @@ class _Selected(NamedTuple):
     """Every selected position of a batch; all (M,)."""
 
     instance: NDArray[np.int64]
+    """The row it is of."""
+
     overlay: NDArray[np.int64]
+    """The variant of the row, counted over the batch."""
+
     position: NDArray[np.int64]
+    """Where in the instance, whether there is such a position or not."""
+
+    original: NDArray[np.int64]
+    """The token there; the last one for positions outside."""
+
     shown: NDArray[np.int64]
+    """What the input shows there."""
 
 
-def _selected(columns: InstanceColumns) -> _Selected | None:
-    if columns.masks is None:
-        return None
-    counts = np.diff(columns.masks.starts)
+def _selected(columns: InstanceColumns, masks: MaskBatch) -> _Selected:
+    counts = np.diff(masks.starts)
     overlay = np.repeat(np.arange(len(counts)), counts)
+    instance = overlay // columns.num_variants
+    position = masks.positions.astype(np.int64)
+    tokens = columns.tokens
+    places = np.minimum(tokens.starts[instance] + position, tokens.starts[instance + 1] - 1)
     return _Selected(
-        overlay // columns.num_variants,
-        overlay,
-        columns.masks.positions.astype(np.int64),
-        columns.masks.token_ids.astype(np.int64),
+        instance=instance,
+        overlay=overlay,
+        position=position,
+        original=tokens.input_ids[places].astype(np.int64),
+        shown=masks.token_ids.astype(np.int64),
     )
 
 
-def _rows_of(flags: Any, instance: NDArray[np.int64], num_rows: int) -> Flags:
-    return np.bincount(instance[flags], minlength=num_rows) > 0
+def _rows_of(flags: Any, selected: _Selected, columns: InstanceColumns) -> Flags:
+    return np.bincount(selected.instance[flags], minlength=len(columns.instance_ids)) > 0
 
 
-def _bad_positions(columns: InstanceColumns, rules: RowRules) -> Flags:
-    selected, num_rows = _selected(columns), len(columns.instance_ids)
-    if selected is None:
-        return np.zeros(num_rows, np.bool_)
+def _bad_positions(columns: InstanceColumns, rules: RowRules, selected: _Selected) -> Flags:
     breaks: Flags = selected.position >= _lengths(columns)[selected.instance]
     same = selected.overlay[1:] == selected.overlay[:-1]
     breaks[1:] |= same & (selected.position[1:] <= selected.position[:-1])
-    return _rows_of(breaks, selected.instance, num_rows)
+    return _rows_of(breaks, selected, columns)
 
 
-def _originals(columns: InstanceColumns, selected: _Selected) -> NDArray[np.int64]:
-    last = _lengths(columns)[selected.instance] - 1
-    places = columns.tokens.starts[selected.instance] + np.minimum(selected.position, last)
-    return columns.tokens.input_ids[places].astype(np.int64)
+def _bad_selected(columns: InstanceColumns, rules: RowRules, selected: _Selected) -> Flags:
+    return _rows_of(np.isin(selected.original, rules.unmaskable), selected, columns)
 
 
-def _bad_selected(columns: InstanceColumns, rules: RowRules) -> Flags:
-    selected, num_rows = _selected(columns), len(columns.instance_ids)
-    if selected is None:
-        return np.zeros(num_rows, np.bool_)
-    breaks = np.isin(_originals(columns, selected), rules.unmaskable)
-    return _rows_of(breaks, selected.instance, num_rows)
-
-
-def _bad_shown(columns: InstanceColumns, rules: RowRules) -> Flags:
-    selected, num_rows = _selected(columns), len(columns.instance_ids)
-    if selected is None:
-        return np.zeros(num_rows, np.bool_)
+def _bad_shown(columns: InstanceColumns, rules: RowRules, selected: _Selected) -> Flags:
     breaks = selected.shown >= rules.vocab_size
     if rules.config.random_tokens == "ordinary":
         is_odd = np.isin(selected.shown, [*rules.unmaskable, rules.unk_id])
-        is_kept = selected.shown == _originals(columns, selected)
+        is_kept = selected.shown == selected.original
         breaks |= is_odd & ~is_kept & (selected.shown != rules.mask_id)
-    return _rows_of(breaks, selected.instance, num_rows)
+    return _rows_of(breaks, selected, columns)
 
 
-def _bad_mask_counts(columns: InstanceColumns, rules: RowRules) -> Flags:
-    if columns.masks is None:
-        return np.zeros(len(columns.instance_ids), np.bool_)
+def _bad_mask_counts(columns: InstanceColumns, rules: RowRules, selected: _Selected) -> Flags:
     low, high = _mask_count_bounds(columns, rules)
-    counts = np.diff(columns.masks.starts).reshape(-1, columns.num_variants)
+    num_overlays = len(columns.instance_ids) * columns.num_variants
+    counts = np.bincount(selected.overlay, minlength=num_overlays)
+    counts = counts.reshape(-1, columns.num_variants)
     is_outside = (counts < low[:, None]) | (counts > high[:, None])
     return np.asarray(is_outside.any(axis=1), np.bool_)
 
@@ -261,6 +275,7 @@ def _mask_count_bounds(
 
 
 _Rule = Callable[[InstanceColumns, RowRules], Flags]
+_MaskRule = Callable[[InstanceColumns, RowRules, _Selected], Flags]
 
 _SHAPE_RULES: tuple[tuple[str, _Rule], ...] = (
     ("have a length outside what max_seq_length allows", _bad_length),
@@ -277,7 +292,7 @@ _TOKEN_RULES: tuple[tuple[str, _Rule], ...] = (
     ("are labelled random, but A and B are of one document", _bad_random),
     ("have a num_chunk_sentences that does not fit their spans", _bad_chunk),
 )
-_MASK_RULES: tuple[tuple[str, _Rule], ...] = (
+_MASK_RULES: tuple[tuple[str, _MaskRule], ...] = (
     ("select positions that do not ascend or lie outside the instance", _bad_positions),
     ("select special tokens", _bad_selected),
     ("show tokens that no masking shows", _bad_shown),

@@ -316,16 +316,7 @@ class ShardReader:
             yield self.batch(index)
 
 
-def read_shard(folder: Path, shard: Shard) -> Iterator[pa.RecordBatch]:
-    """Yield the shard's record batches; uncompressed ones are views of the mapped file.
-
-    Raises:
-        DatasetError: The file is absent or damaged; the text names it.
-    """
-    yield from ShardReader(folder, shard)
-
-
-def open_arrow(path: Path, num_bytes: int) -> Iterator[pa.RecordBatch]:
+def read_arrow_file(path: Path, num_bytes: int) -> Iterator[pa.RecordBatch]:
     """Yield the checked record batches of an Arrow file of a known size.
 
     Raises:

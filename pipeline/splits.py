@@ -27,7 +27,11 @@ class SplitRule:
     """How a document's split follows from its id or its input."""
 
     split_seed: int
+    """Keys the hashes of documents."""
+
     validation_threshold: int
+    """A document whose hash is below it is a validation document."""
+
     is_by_input: bool
     """Whether validation inputs were named, which settles it without the threshold."""
 

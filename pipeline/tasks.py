@@ -27,10 +27,19 @@ class Job:
     """One build: what was asked for, of what, with what, and where."""
 
     config: BuildConfig
+    """All settings."""
+
     tokenizer: PretrainingTokenizer
+    """Whose ids the shards hold."""
+
     inputs: Inputs
+    """The files to read, listed once."""
+
     identity: BuildIdentity
+    """What tells this build from others."""
+
     workspace: Workspace
+    """The output folder, which is this process's alone."""
 
 
 def map_tasks(job: Job) -> list[MapTask]:

@@ -160,7 +160,9 @@ def test_vectors_are_what_the_kernels_draw():
 
     low, high = np.frombuffer(bytes(range(16)), np.uint64)
     for seed, variant, purpose, key, first, _, uniform, bounded in vectors():
-        found = draws.hash64(np.uint64(int(seed)), low, high, int(variant), int(purpose))
+        found = draws.stream_key(
+            draws.identity_key(np.uint64(int(seed)), low, high), int(variant), int(purpose)
+        )
         found = np.uint64(found)
         assert f"{int(found):016x}" == key
         assert f"{int(draws.draw(found, 0)):016x}" == first

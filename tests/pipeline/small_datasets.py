@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 
 from clozemill.pipeline.build import build
-from clozemill.pipeline.columns import InstanceColumns, read_columns, slice_columns
+from clozemill.pipeline.columns import InstanceColumns, read_columns
 from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.dataset import open_dataset
 from clozemill.pipeline.digest import Digest
-from clozemill.pipeline.files import folder_checksums
+from clozemill.pipeline.files import file_checksum
 from clozemill.pipeline.fingerprints import Fingerprints
 from clozemill.pipeline.instance_ids import instance_ids
 from clozemill.pipeline.instances import MaskBatch, Spans, TokenBatch, starts_of, token_dtype
@@ -32,7 +32,7 @@ from clozemill.pipeline.schema import (
 from clozemill.pipeline.shards import (
     SUFFIX_OF_FORMAT,
     Shard,
-    read_shard,
+    ShardReader,
     write_documents,
     write_shard,
 )
@@ -115,6 +115,31 @@ def schema_for(max_seq_length: int = 128, vocab_size: int = 30_000) -> pa.Schema
         max_seq_length=max_seq_length,
         num_sources=len(SOURCES),
     )
+
+
+def slice_columns(columns: InstanceColumns, begin: int, end: int) -> InstanceColumns:
+    """Return the instances from `begin` to before `end`; flat arrays are shared, not copied."""
+    tokens, spans, masks = columns.tokens, columns.spans, columns.masks
+    if masks is not None:
+        first, last = begin * columns.num_variants, end * columns.num_variants
+        masks = masks._replace(starts=masks.starts[first : last + 1])
+    return InstanceColumns(
+        instance_ids=columns.instance_ids[begin:end],
+        tokens=tokens._replace(
+            starts=tokens.starts[begin : end + 1], segment_b_start=tokens.segment_b_start[begin:end]
+        ),
+        masks=masks,
+        num_variants=columns.num_variants,
+        next_sentence_label=columns.next_sentence_label[begin:end],
+        num_chunk_sentences=columns.num_chunk_sentences[begin:end],
+        spans=spans._replace(starts=spans.starts[begin : end + 1]),
+        sources=columns.sources[begin:end],
+    )
+
+
+def folder_checksums(folder: Path) -> dict[str, str]:
+    """Return the checksum of each file directly in the folder, by name."""
+    return {path.name: file_checksum(path) for path in sorted(folder.iterdir())}
 
 
 def make_batches(
@@ -308,7 +333,9 @@ def spoil(
     edited = write_shard(folder / shard.path, batches, schema=dataset.schema, split=shard.split)
     shards = tuple(edited if s.path == shard.path else s for s in manifest.shards)
     splits = dict(manifest.splits)
-    digest = digest_of([b for s in shards if s.split == shard.split for b in read_shard(folder, s)])
+    digest = digest_of(
+        [b for s in shards if s.split == shard.split for b in ShardReader(folder, s)]
+    )
     splits[shard.split] = dataclasses.replace(
         splits[shard.split],
         num_instances=digest.instances.count,

@@ -5,7 +5,7 @@ import pytest
 from tests.pipeline.small_datasets import make_batches, make_columns, schema_for
 
 from clozemill.pipeline.bucket_files import BucketFiles, write_bucket
-from clozemill.pipeline.shards import read_shard
+from clozemill.pipeline.shards import ShardReader
 
 WHOLE = make_batches(make_columns(11), 11)[0]
 
@@ -40,7 +40,7 @@ def test_shards_are_equally_long_and_none_is_empty(
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         f"train-00003-{number:03d}.arrow" for number in range(len(sizes))
     ]
-    rows = [row for shard in shards for b in read_shard(tmp_path, shard) for row in b.to_pylist()]
+    rows = [row for shard in shards for b in ShardReader(tmp_path, shard) for row in b.to_pylist()]
     assert rows == WHOLE.slice(0, num_instances).to_pylist()
 
 

@@ -62,7 +62,7 @@ def _many_bounded(key, count, bound):  # type: ignore[no-untyped-def]
 def _many_keys(seed, ids, variant, purpose):  # type: ignore[no-untyped-def]
     keys = np.empty(len(ids), np.uint64)
     for i in range(len(ids)):
-        keys[i] = draws.hash64(seed, ids[i, 0], ids[i, 1], variant, purpose)
+        keys[i] = draws.stream_key(draws.identity_key(seed, ids[i, 0], ids[i, 1]), variant, purpose)
     return keys
 
 

@@ -1,6 +1,9 @@
-import errno
+import resource
+from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pytest
 import xxhash
 
@@ -8,7 +11,6 @@ from clozemill.pipeline.errors import DatasetError
 from clozemill.pipeline.files import (
     atomic_file,
     file_checksum,
-    folder_checksums,
     is_plain_name,
     is_temporary,
 )
@@ -35,12 +37,42 @@ def test_nothing_is_left_of_a_block_that_fails(tmp_path: Path):
     assert (tmp_path / "a").read_bytes() == b"old"
 
 
-def test_full_disk_is_one_clear_error(tmp_path: Path):
+@pytest.fixture
+def small_disk() -> Iterator[None]:
+    """Refuse files above 64 KiB, as a full disk refuses them."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.usefixtures("small_disk")
+@pytest.mark.parametrize("num_bytes", [100_000, 3 << 20])
+def test_full_disk_is_one_clear_error(tmp_path: Path, num_bytes: int):
+    """Met when the buffer is full, or when the block ends."""
     with (
-        pytest.raises(DatasetError, match=r"cannot write .*a: No space left.*; free some space"),
-        atomic_file(tmp_path / "a"),
+        pytest.raises(DatasetError, match=r"cannot write .*a: File too large; free some space"),
+        atomic_file(tmp_path / "a") as sink,
     ):
-        raise OSError(errno.ENOSPC, "No space left on device")
+        sink.write(bytes(num_bytes))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.usefixtures("small_disk")
+def test_full_disk_is_told_by_arrow_too(tmp_path: Path):
+    batch = pa.record_batch({"a": np.zeros(1 << 20)})
+    with (
+        pytest.raises(DatasetError, match=r"cannot write .*a: File too large"),
+        atomic_file(tmp_path / "a") as sink,
+        pa.ipc.new_file(sink, batch.schema) as writer,
+    ):
+        writer.write_batch(batch)
+    assert not list(tmp_path.iterdir())
+
+
+def test_error_of_what_is_read_meanwhile_stays_its_own(tmp_path: Path):
+    with pytest.raises(FileNotFoundError, match="absent"), atomic_file(tmp_path / "a"):
+        (tmp_path / "absent").read_bytes()
     assert not list(tmp_path.iterdir())
 
 
@@ -52,11 +84,3 @@ def test_missing_folder_is_one_clear_error(tmp_path: Path):
 @pytest.mark.parametrize("name", ["../x", "/etc/passwd", "a/b", ".x", "", "a\0", "a\n", "x" * 300])
 def test_names_that_leave_the_folder_are_not_plain(name: str):
     assert not is_plain_name(name)
-
-
-def test_checksums_of_a_folder_by_name(tmp_path: Path):
-    (tmp_path / "b").write_bytes(b"2")
-    (tmp_path / "a").write_bytes(b"1")
-    sums = folder_checksums(tmp_path)
-    assert list(sums) == ["a", "b"]
-    assert sums["a"] == file_checksum(tmp_path / "a")

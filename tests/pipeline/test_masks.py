@@ -15,14 +15,13 @@ from tests.pipeline import reference
 from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.errors import ConfigError, DatasetError, TokenizerError
 from clozemill.pipeline.instances import MaskBatch, TokenBatch
-from clozemill.pipeline.masks import (
+from clozemill.pipeline.mask_rules import (
     MaskRule,
     MaskVocabulary,
     default_max_predictions,
-    draw_masks,
     make_mask_rule,
-    num_selected,
 )
+from clozemill.pipeline.masks import draw_masks, draw_variants, mask_counts, num_selected
 
 PAD, UNK, CLS, SEP, MASK = range(5)
 VOCAB_SIZE = 60
@@ -454,3 +453,17 @@ def test_instances_of_longer_settings_are_refused() -> None:
     batch = batch_of(random_rows(19, [129]))
     with pytest.raises(DatasetError, match=r"has 129 tokens, but max_seq_length is 128; use "):
         draw_masks(batch, ids_of(1), np.arange(1), rule_of())
+
+
+def test_stored_variants_and_their_counts() -> None:
+    rows = random_rows(3, [12, 30, 7])
+    batch, ids, rule = batch_of(rows), ids_of(3), rule_of()
+    raw = ids.view(np.uint8).reshape(-1, 16)
+    masks = draw_variants(batch, raw, 4, rule)
+    assert overlays_of(masks) == overlays_of(draw_masks(batch, ids, np.arange(4), rule))
+    assert mask_counts(batch, masks, 4, rule) == {
+        "maskable": 4 * sum(token not in SPECIAL for row in rows for token in row),
+        "selected": sum(map(len, overlays_of(masks))),
+        "tokens": 12 + 30 + 7,
+    }
+    assert mask_counts(batch, None, 0, rule) == {"maskable": 0, "selected": 0, "tokens": 49}

@@ -1,9 +1,15 @@
 import numpy as np
 import pyarrow as pa
 import pytest
-from tests.pipeline.small_datasets import SOURCES, make_batches, make_columns, schema_for
+from tests.pipeline.small_datasets import (
+    SOURCES,
+    make_batches,
+    make_columns,
+    schema_for,
+    slice_columns,
+)
 
-from clozemill.pipeline.columns import read_columns, slice_columns
+from clozemill.pipeline.columns import read_columns
 from clozemill.pipeline.errors import DatasetError
 from clozemill.pipeline.instances import token_dtype
 from clozemill.pipeline.schema import (

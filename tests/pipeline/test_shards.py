@@ -13,7 +13,7 @@ from tests.pipeline.small_datasets import make_batches, make_columns, schema_for
 
 from clozemill.pipeline.errors import DatasetError
 from clozemill.pipeline.files import file_checksum
-from clozemill.pipeline.shards import Shard, ShardReader, read_shard, write_shard
+from clozemill.pipeline.shards import Shard, ShardReader, write_shard
 
 BATCHES = make_batches(make_columns(40))
 SUFFIXES = pytest.mark.parametrize("suffix", [".arrow", ".tar"])
@@ -34,7 +34,7 @@ def write(path: Path, compression: str = "none", first_key: int = 0) -> Shard:
 @pytest.mark.parametrize("compression", ["none", "lz4", "zstd"])
 def test_what_is_read_is_what_was_written(tmp_path: Path, suffix: str, compression: str):
     shard = write(tmp_path / f"train-0{suffix}", compression)
-    back = list(read_shard(tmp_path, shard))
+    back = list(ShardReader(tmp_path, shard))
     assert len(back) == shard.num_batches == 3
     assert all(a.equals(b) for a, b in zip(back, BATCHES, strict=True))
     assert shard.num_instances == 40
@@ -132,14 +132,14 @@ def test_noise_of_the_right_size_is_refused(tmp_path: Path, suffix: str):
     shard = write(path)
     path.write_bytes(np.random.default_rng(0).bytes(shard.num_bytes))
     with pytest.raises(DatasetError, match="cannot be read"):
-        list(read_shard(tmp_path, shard))
+        list(ShardReader(tmp_path, shard))
 
 
 def test_batch_of_other_rows_than_listed_is_refused(tmp_path: Path):
     shard = write(tmp_path / "a.tar")
     lying = dataclasses.replace(shard, num_instances=41)
     with pytest.raises(DatasetError, match="batch 2 holds 8 rows"):
-        list(read_shard(tmp_path, lying))
+        list(ShardReader(tmp_path, lying))
 
 
 def test_names_inside_a_tar_are_never_used_as_paths(tmp_path: Path):
@@ -153,7 +153,7 @@ def test_names_inside_a_tar_are_never_used_as_paths(tmp_path: Path):
     whole = bytearray(data.read_bytes())
     whole[:512] = member.tobuf(tarfile.USTAR_FORMAT)
     data.write_bytes(whole)
-    assert len(list(read_shard(data.parent, shard))) == 3
+    assert len(list(ShardReader(data.parent, shard))) == 3
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["a.tar"]
 
 

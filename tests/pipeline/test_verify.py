@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from tests.pipeline.small_datasets import build_small, spoil
+from tests.pipeline.small_datasets import build_small, folder_checksums, slice_columns, spoil
 
-from clozemill.pipeline.columns import InstanceColumns, slice_columns
+from clozemill.pipeline.columns import InstanceColumns
 from clozemill.pipeline.documents import copy_id, document_id
 from clozemill.pipeline.errors import DatasetError
-from clozemill.pipeline.files import file_checksum, folder_checksums
+from clozemill.pipeline.files import file_checksum
 from clozemill.pipeline.instances import MaskBatch
 from clozemill.pipeline.manifest import read_manifest, write_manifest
 from clozemill.pipeline.progress import Progress
