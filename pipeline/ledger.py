@@ -5,6 +5,7 @@ A ledger is a flat count of `(section, split, reason)`; `close_ledger` checks th
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from clozemill.pipeline.assemble import span_tokens
 from clozemill.pipeline.bucket import DOCUMENT_FATES, BucketDocuments
 from clozemill.pipeline.errors import ClozemillError
 from clozemill.pipeline.instances import Corpus
-from clozemill.pipeline.read_records import RECORD_FATES
+from clozemill.pipeline.read_records import RECORD_FATES, ReadTally
 from clozemill.pipeline.recipes import Drawn
 
 Ledger = Counter[tuple[str, str, str]]
@@ -89,6 +90,19 @@ def close_ledger(ledger: Ledger) -> None:
             f"the ledger does not close: {'; '.join(faults)}. This is a fault of clozemill; "
             "please report it with the command and, if you can, the input."
         )
+
+
+def reading_ledger(tallies: Iterable[dict[str, Any]], text_field: str) -> Ledger:
+    """Return what became of the records, from the tallies that receipts hold.
+
+    Raises:
+        InputError: No record had the text field.
+    """
+    total = ReadTally()
+    for tally in tallies:
+        total.merge(ReadTally.from_json(tally))
+    total.raise_if_no_text(text_field)
+    return Ledger({("records", "", reason): count for reason, count in total.counts.items()})
 
 
 def bucket_ledger(split: str, documents: BucketDocuments, corpus: Corpus, drawn: Drawn) -> Ledger:
