@@ -108,7 +108,9 @@ class Workspace:
 
     def check_finished(self, identity: dict[str, Any]) -> None:
         """Raise `ConfigError` unless the finished dataset is what the identity asks for."""
-        with contextlib.suppress(OSError, ValueError, LookupError):
+        with contextlib.suppress(
+            OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError
+        ):
             log = (self.out / LOG_NAME).read_text().splitlines()
             found = json.loads(log[0])["identity"]
             return _check_same(found, _as_json(identity), self.out, "a dataset")

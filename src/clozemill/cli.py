@@ -294,6 +294,11 @@ def _at_least(least: int) -> click.IntRange:
 )
 @click.option("--instance", metavar="ID", help="The instance whose id starts with these digits.")
 @click.option("--variants", type=_at_least(0), help="Show only so many; by default all.")
+@click.option(
+    "--follow-origins",
+    is_flag=True,
+    help="Read text again from URLs and hf: names too; a stranger's dataset may name any.",
+)
 @json_option
 def inspect(
     data: str,
@@ -302,6 +307,7 @@ def inspect(
     split: str,
     instance: str | None,
     variants: int | None,
+    follow_origins: bool,
     is_json: bool,
 ) -> None:
     """Show instances as text: A and B, what each variant hides, and where they came from."""
@@ -311,7 +317,7 @@ def inspect(
     from clozemill.pipeline.inspection_text import render_instances
 
     dataset = open_dataset(data)
-    inspector = Inspector(dataset)
+    inspector = Inspector(dataset, follows_remote=follow_origins)
     if instance is not None:
         split, number = inspector.find(instance)
         numbers = [number]
