@@ -19,6 +19,7 @@ from clozemill import __version__
 from clozemill.pipeline.errors import ConfigError, DatasetError, InputError
 from clozemill.pipeline.files import is_temporary, write_json
 from clozemill.pipeline.manifest import MANIFEST_NAME, TOKENIZER_FOLDER, read_manifest
+from clozemill.pipeline.out_folder import check_out
 
 WORK_NAME = ".build"
 LOG_NAME = "build.log.jsonl"
@@ -234,8 +235,10 @@ def open_workspace(out: Path) -> Iterator[Workspace]:
     """Give the folder to this process alone, making it if need be.
 
     Raises:
-        ConfigError: Another build is writing the folder, or it cannot be made.
+        ConfigError: Another build is writing the folder, it cannot be made, or it lies inside a
+            dataset.
     """
+    check_out(out)
     workspace = Workspace(out)
     try:
         workspace.work.mkdir(parents=True, exist_ok=True)
