@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.documents import copy_id
 from clozemill.pipeline.instances import Corpus, starts_of
+from clozemill.pipeline.origins import Origins
 from clozemill.pipeline.parts import (
     big_endian,
     cell_rows,
@@ -23,10 +24,10 @@ from clozemill.pipeline.parts import (
 from clozemill.pipeline.plan import Bucket
 from clozemill.pipeline.splits import SplitRule, num_passes, source_weights
 
-FATES = ("kept", "no_tokens", "too_few_sentences", "unsampled")
+DOCUMENT_FATES = ("kept", "no_tokens", "too_few_sentences", "unsampled")
 """What becomes of a distinct document; its further copies are `duplicate`."""
 
-KEPT, NO_TOKENS, TOO_FEW_SENTENCES, UNSAMPLED = range(len(FATES))
+KEPT, NO_TOKENS, TOO_FEW_SENTENCES, UNSAMPLED = range(len(DOCUMENT_FATES))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,10 +47,10 @@ class BucketDocuments:
     """(D,): how often its instances are drawn; 0 unless kept."""
 
     fates: NDArray[np.int8]
-    """(D,): index into `FATES`."""
+    """(D,): index into `DOCUMENT_FATES`."""
 
-    origins: pa.Table
-    """A row per occurrence, dropped ones too: document_id, origin_path, origin_offset."""
+    origins: Origins
+    """Where each was read, and the dropped ones too."""
 
     def numbers(self, name: str) -> NDArray[np.int64]:
         """Return a column of whole numbers, (D,)."""
@@ -96,8 +97,10 @@ def load_bucket(
     is_first[1:] = (ids[1:] != ids[:-1]).any(axis=1)
     firsts = np.flatnonzero(is_first)
     num_copies = np.diff(np.append(firsts, len(ids)))
+    copies = np.zeros(len(ids), np.int64)
     if config.duplicates == "keep":
-        ids = _ids_of_copies(ids, firsts, num_copies)
+        copies = np.arange(len(ids)) - np.repeat(firsts, num_copies)
+        ids = _ids_of_copies(ids, copies)
         rows = np.lexsort(big_endian(ids).T[::-1])
         num_duplicates = np.zeros(len(rows), np.int64)
     else:
@@ -110,7 +113,12 @@ def load_bucket(
         num_duplicates=num_duplicates,
         num_passes=passes,
         fates=fates,
-        origins=table.select(["document_id", "origin_path", "origin_offset"]),
+        origins=Origins(
+            document_ids=ids,
+            copies=copies,
+            files=table["origin_path"].to_pylist(),
+            offsets=table["origin_offset"].to_pylist(),
+        ),
     )
 
 
@@ -147,15 +155,12 @@ def _table_ids(table: pa.Table) -> NDArray[np.uint64]:
     return np.concatenate([np.empty((0, 2), np.uint64), *map(part_ids, batches)])
 
 
-def _ids_of_copies(
-    ids: NDArray[np.uint64], firsts: NDArray[np.int64], num_copies: NDArray[np.int64]
-) -> NDArray[np.uint64]:
-    ids = ids.copy()
-    for first, count in zip(firsts, num_copies, strict=True):
-        original = ids[first].tobytes()
-        for occurrence in range(1, count):
-            ids[first + occurrence] = np.frombuffer(copy_id(original, occurrence), np.uint64)
-    return ids
+def _ids_of_copies(ids: NDArray[np.uint64], copies: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """Return ids with each copy's own in place of its original's."""
+    own = ids.copy()
+    for row in np.flatnonzero(copies):
+        own[row] = np.frombuffer(copy_id(ids[row].tobytes(), int(copies[row])), np.uint64)
+    return own
 
 
 def _settle(

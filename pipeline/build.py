@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,15 +12,15 @@ from clozemill.pipeline.engine import make_engine
 from clozemill.pipeline.errors import ConfigError
 from clozemill.pipeline.finish import Outcome, finish
 from clozemill.pipeline.inputs import check_unchanged, list_config_inputs
-from clozemill.pipeline.ledger import Ledger
+from clozemill.pipeline.ledger import reading_ledger
 from clozemill.pipeline.manifest import Manifest
-from clozemill.pipeline.mapping import MapReceipt, run_map_task
+from clozemill.pipeline.mapping import run_map_task
 from clozemill.pipeline.notices import build_notices
 from clozemill.pipeline.plan import make_plan
 from clozemill.pipeline.progress import OnProgress
-from clozemill.pipeline.read import ReadTally
 from clozemill.pipeline.recipes import mask_rule
 from clozemill.pipeline.reduce import run_reduce_task
+from clozemill.pipeline.splits import check_weights
 from clozemill.pipeline.stages import Stages
 from clozemill.pipeline.tasks import Job, map_tasks, reduce_tasks
 from clozemill.pipeline.tokenizer import load_tokenizer
@@ -100,10 +99,11 @@ def _run(job: Job, stages: Stages) -> BuildReport:
         mapped = stages.run("reading", run_map_task, map_tasks(job), unit="bytes")
         check_unchanged(job.inputs.files)
     with workspace.discarding_hopeless(has_read_all=True):
-        tally = _close_reading(mapped, config)
+        tally = reading_ledger([receipt.tally for receipt in mapped], config.text_field)
         parts = tuple(sorted(part for receipt in mapped for part in receipt.parts))
         with stages.timed("planning"):
             plan = make_plan(workspace.map_dir, parts, config)
+            check_weights(config, plan.sources)
         workspace.make_room()
         tasks = reduce_tasks(job, plan, parts)
         reduced = stages.run("writing", run_reduce_task, tasks, unit="tokens")
@@ -123,12 +123,3 @@ def _run(job: Job, stages: Stages) -> BuildReport:
         seconds=stages.seconds,
         peak_process_bytes=stages.peak_process_bytes,
     )
-
-
-def _close_reading(receipts: Sequence[MapReceipt], config: BuildConfig) -> Ledger:
-    """Return what became of the records, once it is known that some had a text."""
-    tally = ReadTally()
-    for receipt in receipts:
-        tally.merge(ReadTally.from_json(receipt.tally))
-    tally.raise_if_no_text(config.text_field)
-    return Ledger({("records", "", reason): n for reason, n in tally.counts.items()})

@@ -9,6 +9,7 @@ import os
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -19,6 +20,8 @@ _MOST_RETRIES = 8
 """How often a task may lose its worker before the build stops."""
 
 _PATIENCE_SECONDS = 5.0
+_FRESH_SECONDS = 5.0
+"""How long the number of the cluster's cores is believed."""
 
 
 class RayEngine:
@@ -61,10 +64,11 @@ class RayEngine:
         """
         remote = self._ray.remote(num_cpus=1, max_retries=_MOST_RETRIES)(function)
         waiting = list(reversed(tasks))
+        most = _Refreshed(self._most_at_once)
         running: list[Any] = []
         try:
             while waiting or running:
-                while waiting and len(running) < self._most_at_once():
+                while waiting and len(running) < most():
                     running.append(remote.remote(waiting.pop()))
                 done, running = self._ray.wait(running, num_returns=1)
                 yield from self._results(done)
@@ -104,6 +108,22 @@ class RayEngine:
                 "cluster's logs, then run the same command again to resume."
             ) from error
         return results
+
+
+class _Refreshed:
+    """A number that is asked for again every few seconds: nodes come and go."""
+
+    def __init__(self, ask: Callable[[], int]) -> None:
+        self._ask = ask
+        self._value = 0
+        self._stale_at = 0.0
+
+    def __call__(self) -> int:
+        """Return the number as of a few seconds ago at most."""
+        if time.monotonic() >= self._stale_at:
+            self._value = self._ask()
+            self._stale_at = time.monotonic() + _FRESH_SECONDS
+        return self._value
 
 
 def _knock(address: str) -> None:

@@ -1,7 +1,6 @@
 """The end of a build: the ledger is closed, and the manifest makes the files a dataset."""
 
 import json
-import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,11 +20,12 @@ from clozemill.pipeline.manifest import (
     TokenizerEntry,
     write_manifest,
 )
+from clozemill.pipeline.origins import ORIGINS_NAME, join_origins
 from clozemill.pipeline.plan import Plan
 from clozemill.pipeline.reduce import ReduceReceipt
 from clozemill.pipeline.tasks import Job
 from clozemill.pipeline.tokenizer import ROLES
-from clozemill.pipeline.workspace import LOG_NAME, ORIGINS_NAME, TOKENIZER_FILES, Workspace
+from clozemill.pipeline.workspace import LOG_NAME, TOKENIZER_FILES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,10 @@ def finish(job: Job, outcome: Outcome) -> Manifest:
             f"max_seq_length {job.config.max_seq_length}; raise it, or split long sentences."
         )
     manifest = _manifest(job, outcome, ledger)
-    _write_origins(job.workspace, outcome.receipts)
+    join_origins(
+        job.workspace.out / ORIGINS_NAME,
+        [job.workspace.reduce_dir / receipt.origins for receipt in outcome.receipts],
+    )
     _write_log(job, outcome)
     write_manifest(job.workspace.out, manifest)
     return manifest
@@ -119,13 +122,6 @@ def _label_expectations(receipts: Sequence[ReduceReceipt]) -> dict[str, Any]:
             entry["random"] += random
             entry["next"] += following
     return sums
-
-
-def _write_origins(workspace: Workspace, receipts: Sequence[ReduceReceipt]) -> None:
-    with atomic_file(workspace.out / ORIGINS_NAME) as sink:
-        for receipt in receipts:
-            with open(workspace.reduce_dir / receipt.origins, "rb") as stream:
-                shutil.copyfileobj(stream, sink)
 
 
 def _write_log(job: Job, outcome: Outcome) -> None:

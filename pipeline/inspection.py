@@ -13,20 +13,21 @@ import pyarrow.compute as pc
 from clozemill.pipeline.columns import InstanceColumns, binary16_array, read_columns
 from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.dataset import Dataset
-from clozemill.pipeline.documents import document_id
+from clozemill.pipeline.documents import copy_id, document_id
 from clozemill.pipeline.encode import make_encoder
 from clozemill.pipeline.errors import ClozemillError, DatasetError
 from clozemill.pipeline.files import open_regular
+from clozemill.pipeline.origins import ORIGINS_NAME, find_origins
 from clozemill.pipeline.read_origin import read_origin
 from clozemill.pipeline.sentences import find_sentences
 from clozemill.pipeline.tokenizer import PretrainingTokenizer, load_tokenizer
-from clozemill.pipeline.workspace import LOG_NAME, ORIGINS_NAME
+from clozemill.pipeline.workspace import LOG_NAME
 
 _HEX_ID = re.compile(r"[0-9a-f]{4,32}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hidden:
+class SelectedPosition:
     """One selected position of a variant."""
 
     position: int
@@ -100,7 +101,7 @@ class InstanceView:
     """First position of B; the number of tokens where there is no B."""
 
     spans: tuple[SpanView, ...]
-    variants: tuple[tuple[Hidden, ...], ...]
+    variants: tuple[tuple[SelectedPosition, ...], ...]
     """The stored maskings."""
 
 
@@ -196,20 +197,20 @@ class Inspector:
 
     def _variants(
         self, columns: InstanceColumns, row: int, pieces: list[str]
-    ) -> Iterator[tuple[Hidden, ...]]:
+    ) -> Iterator[tuple[SelectedPosition, ...]]:
         masks = columns.masks
         if masks is None:
             return
         for overlay in range(row * columns.num_variants, (row + 1) * columns.num_variants):
             chosen = slice(int(masks.starts[overlay]), int(masks.starts[overlay + 1]))
             yield tuple(
-                self._hidden(int(position), int(shown), pieces)
+                self._selected(int(position), int(shown), pieces)
                 for position, shown in zip(
                     masks.positions[chosen], masks.token_ids[chosen], strict=True
                 )
             )
 
-    def _hidden(self, position: int, shown: int, pieces: list[str]) -> Hidden:
+    def _selected(self, position: int, shown: int, pieces: list[str]) -> SelectedPosition:
         if position >= len(pieces):
             raise DatasetError(
                 f"{self.dataset.folder} selects position {position} of an instance of "
@@ -219,7 +220,9 @@ class Inspector:
         action = "mask" if shown == self.tokenizer.mask_id else "random"
         if piece == pieces[position]:
             action = "keep"
-        return Hidden(position=position, original=pieces[position], shown=piece, action=action)
+        return SelectedPosition(
+            position=position, original=pieces[position], shown=piece, action=action
+        )
 
     def _piece(self, token: int) -> str:
         pieces = self.tokenizer.pieces
@@ -254,7 +257,7 @@ class _Origins:
         self.folder = dataset.folder
         wanted = {row.tobytes() for row in ids}
         self.facts = _document_facts(dataset, wanted)
-        self.places = _places(dataset.folder / ORIGINS_NAME, wanted)
+        self.origins = find_origins(dataset.folder / ORIGINS_NAME, wanted)
         self.settings = _reading_settings(dataset.folder / LOG_NAME)
         self.rule = str(dataset.manifest.configuration.get("sentences", ""))
         self.texts: dict[bytes, tuple[list[str], str]] = {}
@@ -264,7 +267,7 @@ class _Origins:
         spans = columns.spans
         key = spans.document_ids[place].tobytes()
         facts = self.facts.get(key, _DocumentFacts(external_id=None, num_sentences=0))
-        file, offset = self.places.get(key, (None, None))
+        origin = self.origins.get(key)
         if key not in self.texts:
             self.texts[key] = self._sentences(key)
         sentences, note = self.texts[key]
@@ -273,8 +276,8 @@ class _Origins:
             segment=segment,
             document_id=key.hex(),
             external_id=facts.external_id,
-            file=file,
-            offset=offset,
+            file=origin.file if origin else None,
+            offset=origin.offset if origin else None,
             first_sentence=first,
             num_sentences=count,
             num_document_sentences=facts.num_sentences,
@@ -286,17 +289,17 @@ class _Origins:
 
     def _sentences(self, key: bytes) -> tuple[list[str], str]:
         """Return the document's sentences that have tokens, or why they cannot be read."""
-        if key not in self.places:
+        if key not in self.origins:
             return [], f"{ORIGINS_NAME} does not tell where it was read"
         if self.settings is None or not self.rule:
             return [], f"{LOG_NAME} does not tell how it was read"
-        file, offset = self.places[key]
+        file, offset, copy = self.origins[key]
         try:
             document = read_origin(file, offset, self.settings, follows_remote=self.follows_remote)
         except (ClozemillError, OSError) as error:
             return [], str(error)
-        if document_id(document.text) != key:
-            return [], f"{file} has another text at {offset} now (or this is a kept copy)"
+        if copy_id(document_id(document.text), copy) != key:
+            return [], f"{file} has another text at {offset} now"
         sentences = find_sentences(document.text, self.rule)
         num_tokens = np.diff(make_encoder(self.tokenizer).encode(sentences).starts)
         return [text for text, count in zip(sentences, num_tokens, strict=True) if count], ""
@@ -313,23 +316,6 @@ def _document_facts(dataset: Dataset, wanted: set[bytes]) -> dict[bytes, _Docume
         ):
             facts[key] = _DocumentFacts(external_id=external_id, num_sentences=count)
     return facts
-
-
-def _places(path: Path, wanted: set[bytes]) -> dict[bytes, tuple[str, int]]:
-    """Return file and offset of the first occurrence of each document."""
-    places: dict[bytes, tuple[str, int]] = {}
-    needles = {key.hex().encode() for key in wanted}
-    begin = len('{"document_id": "')
-    try:
-        with open_regular(path) as stream:
-            for line in stream:
-                if line[begin : begin + 32] in needles:
-                    record = json.loads(line)
-                    place = str(record["file"]), int(record["offset"])
-                    places.setdefault(bytes.fromhex(record["document_id"]), place)
-    except (OSError, ValueError, LookupError, TypeError, OverflowError, RecursionError):
-        pass
-    return places
 
 
 def _reading_settings(path: Path) -> BuildConfig | None:

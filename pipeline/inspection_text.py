@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.rule import Rule
 from rich.text import Text
 
-from clozemill.pipeline.inspection import Hidden, InstanceView, SpanView
+from clozemill.pipeline.inspection import InstanceView, SelectedPosition, SpanView
 
 _STYLES = {"mask": "bold reverse", "random": "bold red", "keep": "underline"}
 _BIDI = frozenset("\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
@@ -140,13 +140,13 @@ def _clipped(text: str) -> str:
     return text if rest <= 0 else f"{text[:_MOST_CHARACTERS]}... ({rest:,} more characters)"
 
 
-def _counts(number: int, variant: tuple[Hidden, ...]) -> str:
+def _counts(number: int, variant: tuple[SelectedPosition, ...]) -> str:
     counts = Counter(item.action for item in variant)
     each = ", ".join(f"{counts[action]} {action}" for action in _STYLES)
     return f"variant {number}: {len(variant)} selected ({each})"
 
 
-def _tokens(tokens: Sequence[str], first: int, hidden: dict[int, Hidden]) -> Text:
+def _tokens(tokens: Sequence[str], first: int, hidden: dict[int, SelectedPosition]) -> Text:
     """Return tokens as text; a piece joins the one before unless either is hidden."""
     text = Text()
     is_after_hidden = False

@@ -8,8 +8,10 @@ import contextlib
 import fcntl
 import hashlib
 import os
+import shutil
 import stat
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -25,6 +27,8 @@ AnyFunction = TypeVar("AnyFunction", bound=Callable[..., Any])
 
 _njit: Any = numba.njit  # its stub does not list `_nrt`
 _LOCK_NAME = "compiling.lock"
+_UNUSED_SECONDS = 30 * 24 * 3600
+"""How long the compiled code of other sources is kept after its last use."""
 
 
 def sources_hash(folder: Path) -> str:
@@ -63,9 +67,11 @@ def cache_dir(name: str) -> Path:
 def _is_usable(folder: Path) -> bool:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with _exclusive(folder):
-            found = folder.stat()
-            parent = folder.parent.stat()
+        # Another process that compiles there for a minute holds the lock; do not wait for it.
+        with contextlib.suppress(BlockingIOError), _exclusive(folder, flags=fcntl.LOCK_NB):
+            pass
+        found = folder.stat()
+        parent = folder.parent.stat()
     except OSError:
         return False
     is_private = not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
@@ -73,15 +79,33 @@ def _is_usable(folder: Path) -> bool:
 
 
 @contextlib.contextmanager
-def _exclusive(folder: Path) -> Iterator[None]:
+def _exclusive(folder: Path, *, flags: int = 0) -> Iterator[None]:
     with open(folder / _LOCK_NAME, "a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        fcntl.flock(lock, fcntl.LOCK_EX | flags)
         yield
+
+
+def remove_old_caches(folder: Path) -> None:
+    """Delete what other versions of the sources left beside a cache folder, long unused.
+
+    Each process that uses a folder marks it, so one in use is not old; one that is being
+    compiled into is locked. What cannot be deleted stays.
+    """
+    with contextlib.suppress(OSError):
+        os.utime(folder)
+    oldest = time.time() - _UNUSED_SECONDS
+    for other in folder.parent.glob("numba-" + "[0-9a-f]" * 16):
+        with contextlib.suppress(OSError):
+            if other.is_symlink() or other.stat().st_mtime >= oldest:
+                continue
+            with _exclusive(other, flags=fcntl.LOCK_NB):
+                shutil.rmtree(other, ignore_errors=True)
 
 
 # Set as numba's setting rather than in the environment: a child process that runs other
 # sources must not inherit the name of this folder.
 CACHE_DIR = cache_dir(f"numba-{sources_hash(Path(__file__).parent)}")
+remove_old_caches(CACHE_DIR)
 numba.config.CACHE_DIR = str(CACHE_DIR)  # type: ignore[attr-defined]
 
 
@@ -118,6 +142,7 @@ def _one_at_a_time(dispatcher: Any) -> Any:
     compile_for: Any = dispatcher._compile_for_args
 
     def compile_alone(*arguments: Any, **named: Any) -> Any:
+        CACHE_DIR.mkdir(mode=0o700, parents=True, exist_ok=True)  # it may have been cleared away
         with _exclusive(CACHE_DIR):
             return compile_for(*arguments, **named)
 

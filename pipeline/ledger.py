@@ -5,14 +5,15 @@ A ledger is a flat count of `(section, split, reason)`; `close_ledger` checks th
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 
 from clozemill.pipeline.assemble import span_tokens
-from clozemill.pipeline.bucket import FATES, BucketDocuments
+from clozemill.pipeline.bucket import DOCUMENT_FATES, BucketDocuments
 from clozemill.pipeline.errors import ClozemillError
 from clozemill.pipeline.instances import Corpus
-from clozemill.pipeline.read_records import FATES as RECORD_FATES
+from clozemill.pipeline.read_records import RECORD_FATES, ReadTally
 from clozemill.pipeline.recipes import Drawn
 
 Ledger = Counter[tuple[str, str, str]]
@@ -91,11 +92,24 @@ def close_ledger(ledger: Ledger) -> None:
         )
 
 
+def reading_ledger(tallies: Iterable[dict[str, Any]], text_field: str) -> Ledger:
+    """Return what became of the records, from the tallies that receipts hold.
+
+    Raises:
+        InputError: No record had the text field.
+    """
+    total = ReadTally()
+    for tally in tallies:
+        total.merge(ReadTally.from_json(tally))
+    total.raise_if_no_text(text_field)
+    return Ledger({("records", "", reason): count for reason, count in total.counts.items()})
+
+
 def bucket_ledger(split: str, documents: BucketDocuments, corpus: Corpus, drawn: Drawn) -> Ledger:
     """Return what became of a bucket's documents and their tokens."""
     ledger: Ledger = Counter()
     num_tokens, num_unknown = documents.numbers("num_tokens"), documents.numbers("num_unknown")
-    for code, fate in enumerate(FATES):
+    for code, fate in enumerate(DOCUMENT_FATES):
         of_fate = documents.fates == code
         ledger["documents", split, fate] += int(of_fate.sum())
         ledger["document_tokens", split, fate] += int(num_tokens[of_fate].sum())

@@ -19,6 +19,9 @@ LEAST_NEXT_SHARE = 0.25
 """Below this share of next segments next-sentence prediction can hardly be learnt."""
 
 MOST_UNKNOWN_SHARE = 0.01
+MOST_LOST_SHARE = 0.01
+"""Shares of the tokens that pass without a notice: `[UNK]`, and lost with long sentences."""
+
 _MOST_NAMES = 5
 _LEFT_OUT = {
     NULL_TEXT: "with a null text",
@@ -95,6 +98,13 @@ def _label_notices(config: BuildConfig, manifest: Manifest) -> Iterator[str]:
 
 
 def _token_notices(manifest: Manifest, num_special_in_text: int) -> Iterator[str]:
+    passes = manifest.ledger["pass_tokens"]["train"]
+    lost = passes.get("dropped", 0) + passes.get("truncated", 0)
+    if lost > MOST_LOST_SHARE * passes["own"]:
+        yield (
+            f"{lost / passes['own']:.1%} of the tokens are in no instance: sentences too long for "
+            "one were dropped or truncated; --long-sentences split keeps them."
+        )
     tokens = sum(sum(f.values()) for f in manifest.ledger["document_tokens"].values())
     unknown = sum(sum(f.values()) for f in manifest.ledger["unknown_tokens"].values())
     if unknown > MOST_UNKNOWN_SHARE * tokens:

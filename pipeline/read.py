@@ -16,7 +16,7 @@ __all__ = ["ReadOptions", "ReadTally", "read_document_at", "read_documents"]
 def read_documents(split: InputSplit, options: ReadOptions, tally: ReadTally) -> Iterator[Document]:
     """Yield the documents of an input split, in the file's order.
 
-    Every record is counted in `tally` under one fate; see `read_records.FATES`.
+    Every record is counted in `tally` under one fate; see `read_records.RECORD_FATES`.
 
     Raises:
         InputError: The file cannot be read, or a record cannot and `on_bad_input` is `error`.

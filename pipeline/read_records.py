@@ -26,7 +26,7 @@ BAD_JSON = "bad_json"
 """Lines left out because they are not JSON."""
 BAD_RECORD = "bad_record"
 """Records left out because they are no object, or a field holds something unusable."""
-FATES = (DOCUMENTS_READ, NULL_TEXT, MISSING_TEXT, EMPTY_TEXT, BAD_UTF8, BAD_JSON, BAD_RECORD)
+RECORD_FATES = (DOCUMENTS_READ, NULL_TEXT, MISSING_TEXT, EMPTY_TEXT, BAD_UTF8, BAD_JSON, BAD_RECORD)
 """What becomes of a record: `records_read` is the sum of these counts."""
 
 REPLACED_UTF8 = "replaced_utf8"

@@ -17,17 +17,18 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from clozemill.pipeline.assemble import assemble
-from clozemill.pipeline.bucket import FATES, BucketDocuments, load_bucket
+from clozemill.pipeline.bucket import DOCUMENT_FATES, BucketDocuments, load_bucket
 from clozemill.pipeline.bucket_files import BucketFiles, write_bucket
 from clozemill.pipeline.columns import InstanceColumns
 from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.digest import Digest, RowSum
-from clozemill.pipeline.files import atomic_file, file_checksum, write_json
+from clozemill.pipeline.files import write_json
 from clozemill.pipeline.instance_ids import instance_ids
 from clozemill.pipeline.instances import Corpus, Instances, Spans, starts_of
 from clozemill.pipeline.labels import expected_labels
 from clozemill.pipeline.ledger import Ledger, bucket_ledger, from_json, to_json
 from clozemill.pipeline.masks import draw_masks
+from clozemill.pipeline.origins import write_origins
 from clozemill.pipeline.plan import Bucket
 from clozemill.pipeline.recipes import Drawn, draw_instances, mask_rule
 from clozemill.pipeline.schema import (
@@ -36,13 +37,11 @@ from clozemill.pipeline.schema import (
     instance_schema,
     rows_per_batch,
 )
-from clozemill.pipeline.shards import (
-    DocumentsFile,
-    Shard,
-    write_options,
-)
+from clozemill.pipeline.shards import DocumentsFile, Shard, write_documents
 from clozemill.pipeline.splits import SplitRule
 from clozemill.pipeline.tokenizer import load_known_tokenizer
+
+_DOCUMENTS_PER_BATCH = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +133,7 @@ def _reduce(task: ReduceTask) -> ReduceReceipt:
     writer = _BucketWriter(task, documents, corpus, drawn.instances)
     shards = tuple(writer.write_shards())
     origins = f"{task.name}.origins.jsonl"
-    _write_origins(documents, Path(task.reduce_dir) / origins)
+    write_origins(Path(task.reduce_dir) / origins, documents.origins)
     ledger = bucket_ledger(task.bucket.split, documents, corpus, drawn)
     ledger.update(writer.ledger)
     return ReduceReceipt(
@@ -291,28 +290,12 @@ def _write_documents(documents: BucketDocuments, drawn: Drawn, task: ReduceTask)
         ),
         "num_passes": pa.array(documents.num_passes),
         "num_duplicates": pa.array(documents.num_duplicates),
-        "fate": pa.array([FATES[fate] for fate in documents.fates], pa.string()),
+        "fate": pa.array([DOCUMENT_FATES[fate] for fate in documents.fates], pa.string()),
     }
     schema = document_schema()
-    path = Path(task.config.out) / f"documents-{task.name}.arrow"
     rows = pa.table({name: columns[name] for name in schema.names}).cast(schema)
-    with (
-        atomic_file(path) as sink,
-        pa.ipc.new_file(sink, schema, options=write_options(task.config.compression)) as writer,
-    ):
-        writer.write_table(rows, max_chunksize=1 << 16)
-    return DocumentsFile(
-        path=path.name,
-        num_documents=count,
-        num_bytes=path.stat().st_size,
-        checksum=file_checksum(path),
+    return write_documents(
+        Path(task.config.out) / f"documents-{task.name}.arrow",
+        rows.to_batches(max_chunksize=_DOCUMENTS_PER_BATCH),
+        compression=task.config.compression,
     )
-
-
-def _write_origins(documents: BucketDocuments, path: Path) -> None:
-    """Write where every occurrence of a document was found, a JSON line each."""
-    columns = [documents.origins[name].to_pylist() for name in documents.origins.column_names]
-    with atomic_file(path) as sink:
-        for document, file, offset in zip(*columns, strict=True):
-            line = {"document_id": document.hex(), "file": file, "offset": offset}
-            sink.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")

@@ -24,10 +24,11 @@ from clozemill.pipeline.digest import Digest
 from clozemill.pipeline.errors import ConfigError, DatasetError
 from clozemill.pipeline.files import atomic_file, file_checksum, open_regular
 from clozemill.pipeline.manifest import TOKENIZER_FOLDER, Manifest, SplitEntry, write_manifest
+from clozemill.pipeline.origins import ORIGINS_NAME
 from clozemill.pipeline.progress import OnProgress, shard_progress
 from clozemill.pipeline.schema import instance_batch, rows_per_batch
 from clozemill.pipeline.shards import DocumentsFile, Shard, write_documents
-from clozemill.pipeline.workspace import LOG_NAME, ORIGINS_NAME, Workspace, open_workspace
+from clozemill.pipeline.workspace import LOG_NAME, Workspace, open_workspace
 
 Change = Callable[[InstanceColumns, str], InstanceColumns]
 """Returns a batch's columns, of a split, as they shall be written."""

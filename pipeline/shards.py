@@ -152,7 +152,7 @@ def write_shard(
         DatasetError: The file cannot be written.
     """
     counted = _Counter(batches)
-    options = write_options(compression)
+    options = _write_options(compression)
     members: list[tuple[int, int]] = []
     with atomic_file(path) as sink:
         if path.suffix == ".tar":
@@ -184,7 +184,7 @@ def write_documents(
             yield batch
 
     with atomic_file(path) as sink:
-        _write_arrow(sink, counted(), document_schema(), write_options(compression))
+        _write_arrow(sink, counted(), document_schema(), _write_options(compression))
     return DocumentsFile(
         path=path.name,
         num_documents=num_documents,
@@ -214,7 +214,7 @@ class _Counter:
         assert self.num_rows, "a shard holds at least one instance"
 
 
-def write_options(compression: str) -> pa.ipc.IpcWriteOptions:
+def _write_options(compression: str) -> pa.ipc.IpcWriteOptions:
     """Return the options of every Arrow file of a dataset: `none`, `lz4` or `zstd`."""
     codec = None if compression == "none" else compression
     return pa.ipc.IpcWriteOptions(compression=codec, use_threads=False)

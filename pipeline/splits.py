@@ -15,6 +15,7 @@ from clozemill.pipeline.draws import (
     stream_key,
     uniform,
 )
+from clozemill.pipeline.errors import InputError
 from clozemill.pipeline.jit import kernel
 
 MAX_HASH = 1 << 64
@@ -70,6 +71,17 @@ def num_passes(
     """
     drawn = np.floor(config.dupe_factor * weights + pass_uniforms(ids, np.uint64(config.seed)))
     return drawn.astype(np.int64)
+
+
+def check_weights(config: BuildConfig, sources: Sequence[str]) -> None:
+    """Raise `InputError` for a weight of a source that no document has."""
+    for name, _ in config.source_weight:
+        if name not in sources:
+            known = ", ".join(repr(source) for source in sources[:10])
+            raise InputError(
+                f"source_weight names {name!r}, but the sources of these documents are {known}; "
+                "spell it so, or name them with --source-field."
+            )
 
 
 @kernel

@@ -24,13 +24,14 @@ from clozemill.pipeline.instance_ids import instance_ids
 from clozemill.pipeline.ledger import from_json, ledger_faults
 from clozemill.pipeline.manifest import MANIFEST_NAME, TOKENIZER_FOLDER, Manifest, read_manifest
 from clozemill.pipeline.masks import MaskRule, draw_masks
+from clozemill.pipeline.origins import ORIGINS_NAME
 from clozemill.pipeline.progress import OnProgress, shard_progress
 from clozemill.pipeline.recipes import mask_rule
 from clozemill.pipeline.rowchecks import broken_rules, row_rules
 from clozemill.pipeline.setchecks import broken_provenance, id_ranges, repeated_ids
 from clozemill.pipeline.shards import Shard, check_size
 from clozemill.pipeline.tokenizer import load_tokenizer
-from clozemill.pipeline.workspace import LOG_NAME, ORIGINS_NAME
+from clozemill.pipeline.workspace import LOG_NAME
 
 _SAMPLE_NAME = re.compile(r"[0-9]{9,}\.arrow")
 

@@ -19,11 +19,11 @@ from clozemill import __version__
 from clozemill.pipeline.errors import ConfigError, DatasetError, InputError
 from clozemill.pipeline.files import is_temporary, write_json
 from clozemill.pipeline.manifest import MANIFEST_NAME, TOKENIZER_FOLDER, read_manifest
+from clozemill.pipeline.origins import ORIGINS_NAME
 from clozemill.pipeline.out_folder import check_out
 
 WORK_NAME = ".build"
 LOG_NAME = "build.log.jsonl"
-ORIGINS_NAME = "origins.jsonl"
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt")
 
 _OUTPUT_NAME = re.compile(

@@ -124,7 +124,8 @@ def _lead_nowhere(stream: TextIO) -> None:
 
 
 @cli.command(
-    epilog="Example: clozemill build corpus/*.jsonl.gz --tokenizer vocab/ --out data/ --workers 8"
+    short_help="Turn text into a dataset of masked training instances.",
+    epilog="Example: clozemill build corpus/*.jsonl.gz --tokenizer vocab/ --out data/ --workers 8",
 )
 @click.argument("inputs", nargs=-1, metavar="INPUT...")
 @build_options
@@ -169,7 +170,8 @@ def _show(table: Any, is_json: bool) -> None:
 
 
 @cli.command(
-    epilog="Example: clozemill vocab corpus/*.jsonl.gz --out vocab/ --vocab-size 8000 --cased"
+    short_help="Train a WordPiece vocabulary that is the same every time.",
+    epilog="Example: clozemill vocab corpus/*.jsonl.gz --out vocab/ --vocab-size 8000 --cased",
 )
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
 @click.option("--out", "-o", required=True, metavar="DIR", help="The tokenizer folder to write.")
@@ -212,7 +214,9 @@ out_option = click.option("--out", "-o", required=True, metavar="DIR", help="The
 overwrite_option = click.option("--overwrite", is_flag=True, help="Replace a dataset in --out.")
 
 
-@cli.command(epilog="Example: clozemill verify data/")
+@cli.command(
+    short_help="Check that a dataset is what was written.", epilog="Example: clozemill verify data/"
+)
 @data_argument
 @json_option
 @quiet_option
@@ -231,7 +235,10 @@ def verify(data: str, is_json: bool, quiet: bool) -> int:
     return EXIT_FOUND if findings else 0
 
 
-@cli.command(epilog="Example: clozemill convert data/ --out tars/ --format webdataset")
+@cli.command(
+    short_help="Write a dataset in another format; its digests stay.",
+    epilog="Example: clozemill convert data/ --out tars/ --format webdataset",
+)
 @data_argument
 @out_option
 @layout_options
@@ -252,7 +259,10 @@ def convert(
     _show(tables.rewritten_view(data, manifest, out), is_json)
 
 
-@cli.command(epilog="Example: clozemill remask data/ --out more/ --mask-variants 40")
+@cli.command(
+    short_help="Draw other masks over the same instances.",
+    epilog="Example: clozemill remask data/ --out more/ --mask-variants 40",
+)
 @data_argument
 @out_option
 @mask_options
@@ -279,7 +289,10 @@ def _at_least(least: int) -> click.IntRange:
     return click.IntRange(min=least)
 
 
-@cli.command(epilog="Example: clozemill inspect data/ -n 3 --variants 2")
+@cli.command(
+    short_help="Show instances as text, back to where they came from.",
+    epilog="Example: clozemill inspect data/ -n 3 --variants 2",
+)
 @data_argument
 @click.option("-n", "count", type=_at_least(1), default=3, show_default=True, help="How many.")
 @click.option(
@@ -293,7 +306,9 @@ def _at_least(least: int) -> click.IntRange:
     help="Of which split.",
 )
 @click.option("--instance", metavar="ID", help="The instance whose id starts with these digits.")
-@click.option("--variants", type=_at_least(0), help="Show only so many; by default all.")
+@click.option(
+    "--variants", type=_at_least(0), default=2, show_default=True, help="Variants shown of each."
+)
 @click.option(
     "--follow-origins",
     is_flag=True,
@@ -306,7 +321,7 @@ def inspect(
     first: int,
     split: str,
     instance: str | None,
-    variants: int | None,
+    variants: int,
     follow_origins: bool,
     is_json: bool,
 ) -> None:
@@ -342,7 +357,10 @@ def _numbers(dataset: "Dataset", split: str, first: int, count: int) -> list[int
     return list(range(first, min(first + count, total)))
 
 
-@cli.command(epilog="Example: clozemill demo --out demo-out")
+@cli.command(
+    short_help="Show every verb on the State of the Union speeches.",
+    epilog="Example: clozemill demo --out demo-out",
+)
 @click.option("--out", "-o", default="demo-out", show_default=True, help="Where to put it all.")
 @click.option("--overwrite", is_flag=True, help="Replace what an earlier demo left there.")
 def demo(out: str, overwrite: bool) -> int:

@@ -118,7 +118,7 @@ def build_view(report: BuildReport, out: str) -> View:
     if report.was_finished:
         return View(data=data, text=f"{out} already holds this dataset: nothing to do.\n")
     tables = [_documents_table(manifest), _instances_table(manifest)]
-    return View(data=data, text=_render(*tables, _last_line(report, out)))
+    return View(data=data, text=_render(*tables, _legend(), _last_line(report, out)))
 
 
 def verify_view(data: str, findings: Sequence[Finding]) -> View:
@@ -126,7 +126,7 @@ def verify_view(data: str, findings: Sequence[Finding]) -> View:
     rows = [dataclasses.asdict(finding) for finding in findings]
     if findings:
         lines = [f"{finding.file}: {finding.problem}" for finding in findings]
-        text = "\n".join([*lines, f"{data}: {len(findings)} problems"])
+        text = "\n".join([*lines, f"{data}: {_count(len(findings), 'problem')}"])
     else:
         manifest = read_manifest(Path(data))
         instances = sum(entry.num_instances for entry in manifest.splits.values())
@@ -161,6 +161,10 @@ def rewritten_view(data: str, manifest: Manifest, out: str) -> View:
     ]
     text = "\n".join([*lines, f"{out} is written."]) + "\n"
     return View(data={"out": out, "splits": rows}, text=text)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" + "s" * (number != 1)
 
 
 def _sameness(digest: str, digest_before: str) -> str:
@@ -231,33 +235,51 @@ def vocabulary_view(tokenizer: PretrainingTokenizer, report: VocabularyReport, o
 
 
 def _documents_table(manifest: Manifest) -> Table:
-    table = _table("documents", ["split", "documents", "tokens", ""], right=(1, 2))
+    table = _table("documents", ["split", "fate", "documents", "tokens"], right=(2, 3))
     documents, tokens = manifest.ledger["documents"], manifest.ledger["document_tokens"]
     for split, fates in documents.items():
-        for fate, count in fates.items():
+        for fate, count in sorted(fates.items(), key=lambda item: item[0] != "kept"):
             if count or fate == "kept":
                 size = tokens[split].get(fate)
-                table.add_row(split, f"{count:,}", "" if size is None else f"{size:,}", fate)
+                table.add_row(split, fate, f"{count:,}", "-" if size is None else f"{size:,}")
     return table
 
 
+_INSTANCE_COLUMNS = {
+    "split": "",
+    "instances": "",
+    "random B": "pairs whose B is from another document, label 1",
+    "expected": "their exact expectation: a chunk of one sentence has no other B",
+    "tokens cut": "share of the documents' own tokens that no instance holds",
+    "mask rate": "selected of maskable tokens; specials are not maskable",
+    "bytes each": "on disk, with all variants",
+    "shards": "",
+}
+"""Columns of the table of instances, and what is not plain about them."""
+
+
 def _instances_table(manifest: Manifest) -> Table:
-    columns = ["split", "instances", "random B", "expected", "mask rate", "bytes each", "shards"]
-    table = _table("instances", columns, right=range(1, 7))
+    table = _table("instances", list(_INSTANCE_COLUMNS), right=range(1, len(_INSTANCE_COLUMNS)))
     for split, entry in manifest.splits.items():
         counts, masks = manifest.ledger["instances"][split], manifest.ledger["masks"][split]
-        shards = manifest.shards_of(split)
+        tokens, shards = manifest.ledger["pass_tokens"][split], manifest.shards_of(split)
         size = sum(shard.num_bytes for shard in shards)
         table.add_row(
             split,
             f"{entry.num_instances:,}",
             _share(counts["random"], counts["random"] + counts["next"]),
             _expected_share(manifest, split),
+            _share(tokens["own"] - tokens["in_instances"], tokens["own"]),
             _share(masks["selected"], masks["maskable"]),
             f"{size / entry.num_instances:,.0f}",
             f"{len(shards)}",
         )
     return table
+
+
+def _legend() -> Text:
+    lines = [f"{name}: {meaning}" for name, meaning in _INSTANCE_COLUMNS.items() if meaning]
+    return Text(";\n".join(lines) + ".\n", style="dim")
 
 
 def _expected_share(manifest: Manifest, split: str) -> str:

@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 from tests.pipeline.small_parts import Tokenized, id_of, random_documents, write_parts
 
-from clozemill.pipeline.bucket import FATES, BucketDocuments, load_bucket
+from clozemill.pipeline.bucket import DOCUMENT_FATES, BucketDocuments, load_bucket
 from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.documents import copy_id
 from clozemill.pipeline.plan import make_plan
@@ -79,7 +79,7 @@ def test_of_equal_documents_the_smallest_source_and_id_stands_for_all(tmp_path: 
         assert bucket.table["source"].to_pylist() == ["a", ""]
         assert bucket.table["external_id"].to_pylist() == ["10", None]
         assert bucket.num_duplicates.tolist() == [3, 0]
-        assert len(bucket.origins) == 5
+        assert len(bucket.origins.files) == 5
 
 
 def test_kept_copies_have_ids_of_their_own_in_the_order_of_their_names(tmp_path: Path):
@@ -109,7 +109,7 @@ def test_every_document_has_a_fate(tmp_path: Path):
         dupe_factor=3,
     )
     fate = {
-        key: (FATES[code], int(passes))
+        key: (DOCUMENT_FATES[code], int(passes))
         for bucket in buckets
         for key, code, passes in zip(ids_of(bucket), bucket.fates, bucket.num_passes, strict=True)
     }

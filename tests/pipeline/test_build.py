@@ -29,11 +29,12 @@ from tests.pipeline.small_corpora import (
     write_json_lines,
 )
 
-from clozemill.pipeline.build import Progress, build
+from clozemill.pipeline.build import build
 from clozemill.pipeline.dataset import Dataset, open_dataset
 from clozemill.pipeline.documents import copy_id, document_id
 from clozemill.pipeline.errors import ClozemillError, ConfigError, InputError
 from clozemill.pipeline.ledger import from_json, ledger_faults
+from clozemill.pipeline.progress import Progress
 from clozemill.pipeline.sentences import find_sentences
 from clozemill.pipeline.tokenizer import load_tokenizer
 from clozemill.pipeline.verify import verify_dataset

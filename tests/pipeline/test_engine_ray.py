@@ -9,9 +9,10 @@ import psutil
 import pytest
 from tests.pipeline.small_corpora import file_hashes, only_line, run_command, small_config
 
-from clozemill.pipeline.build import Progress, build
+from clozemill.pipeline.build import build
 from clozemill.pipeline.engine import make_engine
 from clozemill.pipeline.errors import ConfigError, InputError
+from clozemill.pipeline.progress import Progress
 
 ray = pytest.importorskip("ray")
 

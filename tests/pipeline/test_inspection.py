@@ -144,6 +144,25 @@ def test_packed_instances_have_numbered_spans(tmp_path: Path):
     assert LEGEND not in text
 
 
+def test_kept_copies_lead_back_to_their_own_records(tmp_path: Path):
+    text = "W1 w2 w3 w4. W5 w6 w7. W8 w9 w10 w11. W12 w13."
+    records = [{"id": f"copy-{i}", "text": text, "source": "s9"} for i in range(4)]
+    settings = {"duplicates": "keep", "validation_fraction": 0.0}
+    folder = build_small(tmp_path, records=records, **settings)
+    dataset = open_dataset(folder)
+    numbers = range(dataset.num_instances("train"))
+    views = Inspector(dataset).describe("train", numbers)
+    spans = [span for view in views if view.source == "s9" for span in view.spans[:1]]
+    assert {span.external_id for span in spans} == {f"copy-{i}" for i in range(4)}
+    assert len({span.document_id for span in spans}) == 4
+    corpus = (tmp_path / "corpus.jsonl").read_bytes()
+    for span in spans:
+        assert span.note == ""
+        assert span.sentences
+        assert span.offset is not None
+        assert json.loads(corpus[span.offset :].split(b"\n")[0])["id"] == span.external_id
+
+
 def test_changed_and_lost_inputs_are_told_not_hidden(tmp_path: Path):
     folder = build_small(tmp_path)
     inspector = Inspector(open_dataset(folder))
@@ -173,6 +192,7 @@ def move_origins(folder: Path, place: str) -> None:
     ("place", "note"),
     [
         ('"file": "{0}/corpus.jsonl", "offset": 1e9990', "origins.jsonl does not tell"),
+        ('"file": "{0}/corpus.jsonl", "offset": 0, "copy": -1', "origins.jsonl does not tell"),
         ('"file": "{0}/corpus.jsonl", "offset": 1e300', "is no place in a file"),
         ('"file": "{0}/corpus.jsonl", "offset": -1', "-1 is no place in a file"),
         ('"file": "{0}/pipe.jsonl", "offset": 0', "pipe.jsonl is not a regular file"),

@@ -29,10 +29,11 @@ from tests.pipeline.small_corpora import (
     write_json_lines,
 )
 
-from clozemill.pipeline.build import Progress, build
+from clozemill.pipeline.build import build
 from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.files import file_checksum
 from clozemill.pipeline.manifest import read_manifest
+from clozemill.pipeline.progress import Progress
 
 NUM_KILLS = 10
 

@@ -1,13 +1,15 @@
+import fcntl
 import os
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 import clozemill.pipeline.jit
-from clozemill.pipeline.jit import CACHE_DIR, cache_dir, sources_hash
+from clozemill.pipeline.jit import CACHE_DIR, cache_dir, remove_old_caches, sources_hash
 
 BUILD_SOMETHING = """
 import sys
@@ -73,6 +75,33 @@ def test_hash_covers_kernels_and_their_records_alone(tmp_path: Path) -> None:
 def test_cache_folder_is_named_by_the_sources() -> None:
     sources = Path(clozemill.pipeline.jit.__file__).parent
     assert CACHE_DIR.name == f"numba-{sources_hash(sources)}"
+
+
+def test_importing_does_not_wait_for_a_process_that_compiles(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    (tmp_path / "c").mkdir(mode=0o700)
+    with open(tmp_path / "c" / "compiling.lock", "a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert cache_dir("c") == tmp_path / "c"
+
+
+def test_caches_of_other_sources_go_a_month_after_their_last_use(tmp_path: Path) -> None:
+    now, month = time.time(), 31 * 24 * 3600
+    names = {"new": "numba-" + "0" * 16, "old": "numba-" + "1" * 16, "busy": "numba-" + "2" * 16}
+    own, foreign = tmp_path / ("numba-" + "3" * 16), tmp_path / "numba-of-somebody"
+    for folder in [*(tmp_path / name for name in names.values()), own, foreign]:
+        (folder / "pipeline").mkdir(parents=True)
+        (folder / "compiling.lock").touch()
+        os.utime(folder, (now - month, now - month))
+    os.utime(tmp_path / names["new"])
+    with open(tmp_path / names["busy"] / "compiling.lock", "a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        remove_old_caches(own)
+    left = {path.name for path in tmp_path.iterdir()}
+    assert left == {names["new"], names["busy"], own.name, foreign.name}
+    assert own.stat().st_mtime >= now - 1
 
 
 def test_cache_goes_where_it_can_be_written(

@@ -2,7 +2,10 @@
 
 from pathlib import Path
 
+import pytest
 from tests.pipeline.small_corpora import make_texts, small_build, write_json_lines
+
+from clozemill.pipeline.errors import InputError
 
 
 def notices(texts: list[str], tokenizer: Path, folder: Path, **settings: object) -> str:
@@ -80,3 +83,22 @@ def test_records_left_out_and_an_id_field_that_no_record_has_are_reported(
         "1 with an empty text, 1 not JSON."
     ) in said
     assert "no record has the field 'idd' of --id-field" in said
+
+
+def test_a_weight_of_a_source_that_no_document_has_is_refused(
+    texts: list[str], syllables: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match="source_weight names 'wiki', but the sources of these"):
+        notices(texts, syllables, tmp_path, source="enwiki", source_weight=(("wiki", 2.0),))
+
+
+def test_tokens_lost_with_long_sentences_are_reported(syllables: Path, tmp_path: Path) -> None:
+    said = notices(
+        make_texts(50),
+        syllables,
+        tmp_path,
+        recipe="roberta-doc",
+        long_sentences="drop",
+        max_seq_length=24,
+    )
+    assert "of the tokens are in no instance: sentences too long for one were dropped" in said

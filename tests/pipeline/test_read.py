@@ -19,7 +19,7 @@ from clozemill.pipeline.errors import InputError
 from clozemill.pipeline.inputs import list_inputs
 from clozemill.pipeline.read import ReadOptions, ReadTally, read_document_at, read_documents
 from clozemill.pipeline.read_bytes import is_blank, wide_encoding
-from clozemill.pipeline.read_records import FATES
+from clozemill.pipeline.read_records import RECORD_FATES
 
 ONE_SPLIT = 1 << 40
 
@@ -44,7 +44,7 @@ def read(
         part = ReadTally()
         documents.extend(read_documents(split, options, part))
         tally.merge(ReadTally.from_json(json.loads(json.dumps(part.to_json()))))
-    assert tally.counts["records_read"] == sum(tally.counts[fate] for fate in FATES)
+    assert tally.counts["records_read"] == sum(tally.counts[fate] for fate in RECORD_FATES)
     assert tally.counts["documents_read"] == len(documents)
     assert tally.counts["text_bytes"] == sum(len(d.text.encode()) for d in documents)
     return documents, tally
@@ -55,7 +55,7 @@ def texts(path: Path, **options: Any) -> list[str]:
 
 
 def fates(tally: ReadTally) -> dict[str, int]:
-    names = ("records_read", *FATES)
+    names = ("records_read", *RECORD_FATES)
     return {name: tally.counts[name] for name in names if tally.counts[name]}
 
 

@@ -22,10 +22,11 @@ from tests.pipeline.small_corpora import (
     write_tokenizer,
 )
 
-from clozemill.pipeline.build import Progress, build
+from clozemill.pipeline.build import build
 from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.convert import convert_dataset
 from clozemill.pipeline.errors import ClozemillError, ConfigError, DatasetError, InputError
+from clozemill.pipeline.progress import Progress
 from clozemill.pipeline.vocab import VocabularySettings
 from clozemill.pipeline.vocab_build import build_vocabulary
 from clozemill.pipeline.workspace import open_workspace
