@@ -99,7 +99,11 @@ def _run(job: Job, stages: Stages) -> BuildReport:
         mapped = stages.run("reading", run_map_task, map_tasks(job), unit="bytes")
         check_unchanged(job.inputs.files)
     with workspace.discarding_hopeless(has_read_all=True):
-        tally = reading_ledger([receipt.tally for receipt in mapped], config.text_field)
+        tally = reading_ledger(
+            [receipt.tally for receipt in mapped],
+            num_tokens=sum(receipt.num_tokens for receipt in mapped),
+            text_field=config.text_field,
+        )
         parts = tuple(sorted(part for receipt in mapped for part in receipt.parts))
         with stages.timed("planning"):
             plan = make_plan(workspace.map_dir, parts, config)

@@ -21,6 +21,21 @@ def starts_of(lengths: ArrayLike) -> NDArray[np.int64]:
     return starts
 
 
+def take_runs(
+    starts: NDArray[np.int64], chosen: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return where chosen runs start once they follow each other, and the places of their values.
+
+    >>> take_runs(np.array([0, 2, 2, 5]), np.array([2, 0]))
+    (array([0, 3, 5]), array([2, 3, 4, 0, 1]))
+    """
+    lengths = starts[chosen + 1] - starts[chosen]
+    own_starts = starts_of(lengths)
+    # A value's place: its run's start, counted on within the run.
+    places = np.arange(own_starts[-1]) + np.repeat(starts[chosen] - own_starts[:-1], lengths)
+    return own_starts, places
+
+
 def token_dtype(vocab_size: int) -> np.dtype[np.unsignedinteger]:
     """Return the type of token ids: two bytes where the vocabulary fits them, else four.
 
@@ -107,6 +122,11 @@ class Spans(NamedTuple):
 
     cut_back: NDArray[Any]
     """(P,): tokens of those sentences missing after the span's last token."""
+
+    def take(self, rows: NDArray[np.int64]) -> "Spans":
+        """Return the spans of some instances, in the order asked for."""
+        starts, places = take_runs(self.starts, rows)
+        return Spans(starts, *(values[places] for values in self[1:]))
 
 
 class TokenBatch(NamedTuple):

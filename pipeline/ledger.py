@@ -19,8 +19,17 @@ from clozemill.pipeline.recipes import Drawn
 Ledger = Counter[tuple[str, str, str]]
 """Counts by section, split and reason.
 
-Sections: `records` (of the inputs; split is empty), `documents` and `document_tokens` (by fate),
-`pass_tokens` (what became of the tokens of kept documents, once per pass), `instances`, `masks`.
+Sections:
+`records`: records of the inputs, by fate and other properties; the split is empty.
+`tokens`: tokens of all documents that were `read`; the split is empty.
+`documents`, `document_tokens`, `unknown_tokens`: documents, their tokens, and of those `[UNK]`, by
+fate: one of `DOCUMENT_FATES`, or `duplicate`.
+`pass_tokens`: what became of the tokens of kept documents, once per pass: `own` is the sum of
+`OWN_FATES`; `borrowed` and `borrowed_cut` are those of random segments B.
+`long_sentences`: sentences longer than a packed instance, once per pass: `split` over several,
+`truncated`, `dropped`. Absent with pairs.
+`instances`: `all`, by label (`next`, `random`), and `forced_random`, whose chunk had one sentence.
+`masks`: `maskable` and `selected` positions, once per variant, and `tokens` of all instances.
 """
 
 OWN_FATES = ("in_instances", "cut", "truncated", "dropped")
@@ -61,19 +70,22 @@ def from_json(nested: Mapping[str, Mapping[str, Mapping[str, int]]]) -> Ledger:
 
 def ledger_faults(ledger: Ledger) -> list[str]:
     """Return a line for every sum of the ledger that does not close."""
-    read = ledger["records", "", "documents_read"]
-    fates = sum(n for (section, _, _), n in ledger.items() if section == "documents")
     faults = []
-    if read != fates:
-        faults.append(f"{read} documents were read and {fates} have a fate")
+    for what, read, section in (
+        ("documents", ledger["records", "", "documents_read"], "documents"),
+        ("tokens", ledger["tokens", "", "read"], "document_tokens"),
+    ):
+        fates = sum(count for (name, _, _), count in ledger.items() if name == section)
+        if read != fates:
+            faults.append(f"{read} {what} were read and {fates} have a fate")
     records = ledger["records", "", "records_read"]
-    outcomes = sum(
+    fates = sum(
         count
         for (section, _, reason), count in ledger.items()
         if section == "records" and reason in RECORD_FATES
     )
-    if records != outcomes:
-        faults.append(f"{records} records were read and {outcomes} have an outcome")
+    if records != fates:
+        faults.append(f"{records} records were read and {fates} have a fate")
     for split in {split for section, split, _ in ledger if section == "pass_tokens"}:
         own = ledger["pass_tokens", split, "own"]
         used = sum(ledger["pass_tokens", split, fate] for fate in OWN_FATES)
@@ -92,8 +104,15 @@ def close_ledger(ledger: Ledger) -> None:
         )
 
 
-def reading_ledger(tallies: Iterable[dict[str, Any]], text_field: str) -> Ledger:
-    """Return what became of the records, from the tallies that receipts hold.
+def reading_ledger(
+    tallies: Iterable[dict[str, Any]], *, num_tokens: int, text_field: str
+) -> Ledger:
+    """Return what became of the records, and how many tokens were read.
+
+    Args:
+        tallies: What receipts hold.
+        num_tokens: Tokens of all documents.
+        text_field: The record field with the text.
 
     Raises:
         InputError: No record had the text field.
@@ -102,7 +121,9 @@ def reading_ledger(tallies: Iterable[dict[str, Any]], text_field: str) -> Ledger
     for tally in tallies:
         total.merge(ReadTally.from_json(tally))
     total.raise_if_no_text(text_field)
-    return Ledger({("records", "", reason): count for reason, count in total.counts.items()})
+    ledger = Ledger({("records", "", reason): count for reason, count in total.counts.items()})
+    ledger["tokens", "", "read"] = num_tokens
+    return ledger
 
 
 def bucket_ledger(split: str, documents: BucketDocuments, corpus: Corpus, drawn: Drawn) -> Ledger:
@@ -114,12 +135,19 @@ def bucket_ledger(split: str, documents: BucketDocuments, corpus: Corpus, drawn:
         ledger["documents", split, fate] += int(of_fate.sum())
         ledger["document_tokens", split, fate] += int(num_tokens[of_fate].sum())
         ledger["unknown_tokens", split, fate] += int(num_unknown[of_fate].sum())
-    ledger["documents", split, "duplicate"] += int(documents.num_duplicates.sum())
+    copies = documents.num_duplicates
+    ledger["documents", split, "duplicate"] += int(copies.sum())
+    ledger["document_tokens", split, "duplicate"] += int((num_tokens * copies).sum())
+    ledger["unknown_tokens", split, "duplicate"] += int((num_unknown * copies).sum())
     own = (num_tokens * documents.num_passes).sum()
     ledger["pass_tokens", split, "own"] += int(own)
     used = _pair_tokens(corpus, drawn) if drawn.loss is None else _packed_tokens(corpus, drawn)
     for fate, count in used.items():
         ledger["pass_tokens", split, fate] += int(count)
+    if drawn.loss is not None:
+        ledger["long_sentences", split, "split"] += drawn.loss.num_split_sentences
+        ledger["long_sentences", split, "truncated"] += drawn.loss.num_truncated_sentences
+        ledger["long_sentences", split, "dropped"] += drawn.loss.num_dropped_sentences
     labels, chunks = drawn.instances.next_sentence_label, drawn.instances.num_chunk_sentences
     ledger["instances", split, "all"] += len(labels)
     ledger["instances", split, "next"] += int((labels == 0).sum())

@@ -71,6 +71,11 @@ class MapReceipt:
     """Bytes of each part, by which a rerun knows it is whole."""
 
     tally: dict[str, Any]
+    """What became of records: see `ReadTally.to_json`."""
+
+    num_tokens: int
+    """Tokens of all its documents."""
+
     num_special_in_text: int
     """Special tokens that running text would have made; each became unk."""
 
@@ -90,7 +95,7 @@ def _trusted_receipt(path: Path) -> MapReceipt | None:
     try:
         record = json.loads(path.read_text())
         sizes = [(path.parent / part).stat().st_size for part in record["parts"]]
-    except (OSError, ValueError):
+    except (OSError, ValueError, LookupError):
         return None
     if sizes != record["sizes"]:
         return None
@@ -99,6 +104,7 @@ def _trusted_receipt(path: Path) -> MapReceipt | None:
         parts=tuple(record["parts"]),
         sizes=tuple(sizes),
         tally=record["tally"],
+        num_tokens=record["num_tokens"],
         num_special_in_text=record["num_special_in_text"],
     )
 
@@ -107,15 +113,20 @@ def _map(task: MapTask) -> MapReceipt:
     tally = ReadTally()
     encoder = _encoder(task.tokenizer_dir, task.tokenizer_hash)
     num_special_before = encoder.num_special_in_text
+    num_tokens = 0
     sizes = {}
     for number, documents in enumerate(_chunks(_task_documents(task, tally))):
         name = f"{task.name}-{number:05d}.arrow"
-        sizes[name] = write_part(Path(task.map_dir) / name, _tokenize(documents, task, encoder))
+        columns = _tokenize(documents, task, encoder)
+        num_tokens += len(columns.token_ids)
+        sizes[name] = write_part(Path(task.map_dir) / name, columns)
+        del columns  # before the next documents are read
     return MapReceipt(
         splits=task.splits,
         parts=tuple(sizes),
         sizes=tuple(sizes.values()),
         tally=tally.to_json(),
+        num_tokens=num_tokens,
         num_special_in_text=encoder.num_special_in_text - num_special_before,
     )
 

@@ -77,8 +77,8 @@ def make_mask_rule(config: BuildConfig, vocabulary: MaskVocabulary) -> MaskRule:
     """
     if config.masked_lm_prob == 0.0:
         raise ConfigError(
-            "masked_lm_prob is 0, which leaves nothing to predict; give a share above 0, such as "
-            "0.15, or 0 for mask_variants to store no masks."
+            "masked_lm_prob is 0, which leaves nothing to predict, neither in stored masks nor in "
+            "those drawn on the fly; give a share above 0, such as 0.15."
         )
     is_special = np.zeros(vocabulary.size, np.bool_)
     is_special[vocabulary.special_ids] = True
@@ -191,6 +191,33 @@ def draw_masks(
     _fill_masks(batch, instance_ids, variants, rule, out)
     end = out.starts[-1]
     return MaskBatch(out.positions[:end], out.token_ids[:end], out.starts)
+
+
+def draw_variants(
+    batch: TokenBatch, instance_ids: NDArray[np.uint8], num_variants: int, rule: MaskRule
+) -> MaskBatch:
+    """Return the stored maskings 0 to K - 1 of instances with these (N, 16) ids."""
+    ids = np.ascontiguousarray(instance_ids).view(np.uint64)
+    return draw_masks(batch, ids, np.arange(num_variants), rule)
+
+
+def mask_counts(
+    batch: TokenBatch, masks: MaskBatch | None, num_variants: int, rule: MaskRule
+) -> dict[str, int]:
+    """Return what the ledger says of the masks of instances, by reason.
+
+    Maskable and selected positions are counted once per variant, tokens once.
+    """
+    return {
+        "maskable": num_maskable(batch, rule) * num_variants,
+        "selected": len(masks.positions) if masks is not None else 0,
+        "tokens": len(batch.input_ids),
+    }
+
+
+def num_maskable(batch: TokenBatch, rule: MaskRule) -> int:
+    """Return how many positions of the instances may be selected."""
+    return int(np.count_nonzero(~rule.is_special[batch.input_ids]))
 
 
 def _check_batch(batch: TokenBatch, rule: MaskRule) -> None:

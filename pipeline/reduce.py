@@ -24,10 +24,10 @@ from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.digest import Digest, RowSum
 from clozemill.pipeline.files import write_json
 from clozemill.pipeline.instance_ids import instance_ids
-from clozemill.pipeline.instances import Corpus, Instances, Spans, starts_of
+from clozemill.pipeline.instances import Corpus, Instances, Spans, starts_of, take_runs
 from clozemill.pipeline.labels import expected_labels
 from clozemill.pipeline.ledger import Ledger, bucket_ledger, from_json, to_json
-from clozemill.pipeline.masks import draw_masks
+from clozemill.pipeline.masks import draw_variants, mask_counts
 from clozemill.pipeline.origins import write_origins
 from clozemill.pipeline.plan import Bucket
 from clozemill.pipeline.recipes import Drawn, draw_instances, mask_rule
@@ -136,13 +136,14 @@ def _reduce(task: ReduceTask) -> ReduceReceipt:
     write_origins(Path(task.reduce_dir) / origins, documents.origins)
     ledger = bucket_ledger(task.bucket.split, documents, corpus, drawn)
     ledger.update(writer.ledger)
+    expected = _expected(documents, corpus, drawn, task.config)
     return ReduceReceipt(
         split=task.bucket.split,
         shards=shards,
-        documents=_write_documents(documents, drawn, task),
+        documents=_write_documents(documents, drawn, expected, task),
         digest=writer.digest,
         ledger=ledger,
-        expected=_expected_by_source(documents, corpus, drawn, task.config),
+        expected=_expected_by_source(documents, expected),
         origins=origins,
     )
 
@@ -215,36 +216,26 @@ class _BucketWriter:
             has_pairs=self.task.config.has_pairs,
         )
         ids = np.ascontiguousarray(self.ids[chosen])
-        variants = np.arange(self.num_variants)
-        masks = draw_masks(tokens, ids.view(np.uint64), variants, self.rule)
-        self._count(tokens.input_ids, len(masks.positions))
+        masks = draw_variants(tokens, ids, self.num_variants, self.rule)
+        counts = mask_counts(tokens, masks, self.num_variants, self.rule)
+        split = self.task.bucket.split
+        self.ledger.update({("masks", split, reason): n for reason, n in counts.items()})
         first_spans = self.instances.span_starts[chosen]
         return InstanceColumns(
             instance_ids=ids,
             tokens=tokens,
             masks=masks,
-            num_variants=len(variants),
+            num_variants=self.num_variants,
             next_sentence_label=self.instances.next_sentence_label[chosen],
             num_chunk_sentences=self.instances.num_chunk_sentences[chosen],
             spans=self._spans(chosen),
             sources=self.sources[self.instances.span_document[first_spans]],
         )
 
-    def _count(self, input_ids: NDArray[Any], num_selected: int) -> None:
-        split = self.task.bucket.split
-        is_special = np.isin(input_ids, [self.tokenizer.cls_id, self.tokenizer.sep_id])
-        self.ledger["masks", split, "maskable"] += int((~is_special).sum()) * (self.num_variants)
-        self.ledger["masks", split, "selected"] += num_selected
-        self.ledger["masks", split, "tokens"] += len(input_ids)
-
     def _spans(self, chosen: NDArray[np.int64]) -> Spans:
-        starts = self.instances.span_starts
-        lengths = starts[chosen + 1] - starts[chosen]
-        own_starts = starts_of(lengths)
-        # The place of every chosen span: its run's start, counted on within the run.
-        places = np.arange(own_starts[-1]) + np.repeat(starts[chosen] - own_starts[:-1], lengths)
+        starts, places = take_runs(self.instances.span_starts, chosen)
         return Spans(
-            starts=own_starts,
+            starts=starts,
             document_ids=self.document_ids[self.instances.span_document[places]],
             first_sentence=self.instances.span_first_sentence[places],
             num_sentences=self.instances.span_num_sentences[places],
@@ -253,24 +244,40 @@ class _BucketWriter:
         )
 
 
-def _expected_by_source(
+def _expected(
     documents: BucketDocuments, corpus: Corpus, drawn: Drawn, config: BuildConfig
-) -> dict[str, list[float]]:
+) -> NDArray[np.float64] | None:
+    """Return the expected random and next instances of every document, (D, 2), if there are any."""
     # Steered labels follow from each other, so no document has an expectation of its own.
     if not config.has_pairs or config.nsp_balance == "exact":
+        return None
+    expected = np.zeros((len(documents.ids), 2))
+    expected[documents.kept] = expected_labels(corpus, drawn.targets)
+    return expected
+
+
+def _expected_by_source(
+    documents: BucketDocuments, expected: NDArray[np.float64] | None
+) -> dict[str, list[float]]:
+    if expected is None:
         return {}
-    expected = expected_labels(corpus, drawn.targets)
-    sources = documents.table["source"].take(documents.kept)
-    encoded = sources.combine_chunks().dictionary_encode()
+    kept = documents.kept
+    encoded = documents.table["source"].take(kept).combine_chunks().dictionary_encode()
     codes = encoded.indices.to_numpy()
     return {
-        name: [float(expected[codes == code, label].sum()) for label in (0, 1)]
+        name: [float(expected[kept][codes == code, label].sum()) for label in (0, 1)]
         for code, name in enumerate(encoded.dictionary.to_pylist())
     }
 
 
-def _write_documents(documents: BucketDocuments, drawn: Drawn, task: ReduceTask) -> DocumentsFile:
+def _write_documents(
+    documents: BucketDocuments,
+    drawn: Drawn,
+    expected: NDArray[np.float64] | None,
+    task: ReduceTask,
+) -> DocumentsFile:
     table, count = documents.table, len(documents.ids)
+    expected = np.zeros((count, 2)) if expected is None else expected
     # Targets stand in the order of documents and passes; other documents have no pass.
     ends = starts_of(documents.num_passes)
     targets = drawn.targets if len(drawn.targets) else np.empty(0, np.int64)
@@ -290,6 +297,8 @@ def _write_documents(documents: BucketDocuments, drawn: Drawn, task: ReduceTask)
         ),
         "num_passes": pa.array(documents.num_passes),
         "num_duplicates": pa.array(documents.num_duplicates),
+        "expected_random": pa.array(expected[:, 0]),
+        "expected_next": pa.array(expected[:, 1]),
         "fate": pa.array([DOCUMENT_FATES[fate] for fate in documents.fates], pa.string()),
     }
     schema = document_schema()

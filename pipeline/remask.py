@@ -6,8 +6,6 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from clozemill.pipeline.columns import InstanceColumns
 from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.dataset import open_dataset
@@ -16,7 +14,7 @@ from clozemill.pipeline.errors import ConfigError, DatasetError
 from clozemill.pipeline.fingerprints import dataset_fingerprint
 from clozemill.pipeline.ledger import from_json, to_json
 from clozemill.pipeline.manifest import Manifest
-from clozemill.pipeline.masks import draw_masks
+from clozemill.pipeline.masks import draw_variants, mask_counts
 from clozemill.pipeline.progress import OnProgress
 from clozemill.pipeline.recipes import mask_rule
 from clozemill.pipeline.rewrite import Rewrite, rewrite_dataset
@@ -86,7 +84,6 @@ class _Remasker:
         self.config = config
         self.rule = mask_rule(config, tokenizer)
         self.vocab_size = tokenizer.vocab_size
-        self.unmaskable = [tokenizer.cls_id, tokenizer.sep_id]
         self.counts: Counter[tuple[str, str]] = Counter()
 
     def change(self, columns: InstanceColumns, split: str) -> InstanceColumns:
@@ -98,11 +95,9 @@ class _Remasker:
                 "does not have; find the damaged shard with clozemill verify."
             )
         num_variants = self.config.num_variants(split)
-        ids = np.ascontiguousarray(columns.instance_ids).view(np.uint64)
-        masks = draw_masks(columns.tokens, ids, np.arange(num_variants), self.rule)
-        num_maskable = int((~np.isin(columns.tokens.input_ids, self.unmaskable)).sum())
-        self.counts[split, "maskable"] += num_maskable * num_variants
-        self.counts[split, "selected"] += len(masks.positions)
+        masks = draw_variants(columns.tokens, columns.instance_ids, num_variants, self.rule)
+        counts = mask_counts(columns.tokens, masks, num_variants, self.rule)
+        self.counts.update({(split, reason): count for reason, count in counts.items()})
         return columns._replace(masks=masks, num_variants=num_variants)
 
     def finish(self, manifest: Manifest) -> Manifest:

@@ -92,6 +92,8 @@ def document_schema() -> pa.Schema:
 
     `targets` holds, per pass, the token length the document aimed for in that pass; it is empty
     where the recipe draws none. `num_duplicates` counts the other documents of the same text.
+    `expected_random` and `expected_next` are its exact expectations of such instances, over all
+    passes; 0 where the recipe has none.
     `fate` is `kept`, or the ledger's reason for leaving the document out.
     """
     counts = ("num_characters", "num_sentences", "num_tokens", "num_unknown")
@@ -105,6 +107,8 @@ def document_schema() -> pa.Schema:
             _field("targets", _list(pa.uint16())),
             _field("num_passes", pa.int64()),
             _field("num_duplicates", pa.int64()),
+            _field("expected_random", pa.float64()),
+            _field("expected_next", pa.float64()),
             _field("fate", pa.string()),
         ]
     )

@@ -5,6 +5,7 @@ Sets are looked at one range of ids at a time, so memory does not grow with the 
 Legend: D documents, N instances, P spans, Q ids asked for.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -13,8 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from clozemill.pipeline.columns import InstanceColumns, binary16_array, read_columns
+from clozemill.pipeline.columns import InstanceColumns, binary16_array
 from clozemill.pipeline.dataset import Dataset
+from clozemill.pipeline.recount import pair_tokens
+from clozemill.pipeline.shards import Shard
 
 _IDS_PER_RANGE = 4_000_000
 
@@ -42,35 +45,39 @@ def id_ranges(dataset: Dataset) -> list[IdRange]:
     return [IdRange(number, total) for number in range(total)]
 
 
-def repeated_ids(dataset: Dataset, part: IdRange) -> Iterator[Problem]:
-    """Yield a problem if instance ids of the range occur twice."""
-    found = []
-    for split in dataset.splits:
-        for batch in dataset.batches(split):
-            ids = binary16_array(batch.column("instance_id"))
-            found.append(ids[part.holds(ids)])
-    keys = _keys(np.concatenate(found))
-    keys = keys[np.lexsort(keys.T)]
-    is_repeat = (keys[1:] == keys[:-1]).all(axis=1)
-    if is_repeat.any():
-        first = keys[1:][is_repeat][0].tobytes().hex()
-        yield "", f"{int(is_repeat.sum())} instance ids occur twice, the first is {first}"
+class SetChecker:
+    """Takes every instance of a dataset once, and says what is wrong with the ids of a range."""
 
+    def __init__(self, dataset: Dataset, part: IdRange) -> None:
+        """Read the documents of the range."""
+        self._part = part
+        self._documents = _Documents(dataset, part)
+        self._ids = [np.empty((0, 16), np.uint8)]
+        self._broken: Counter[Problem] = Counter()
+        self._has_pairs = dataset.manifest.configuration.get("recipe") == "bert"
 
-def broken_provenance(dataset: Dataset, part: IdRange) -> Iterator[Problem]:
-    """Yield where spans and the documents of the range disagree."""
-    documents = _Documents(dataset, part)
-    yield from documents.problems()
-    for split in dataset.splits:
-        for shard in dataset.manifest.shards_of(split):
-            broken: dict[str, int] = {}
-            for batch in dataset.shard_batches(shard):
-                for text, count in documents.match(read_columns(batch), split).items():
-                    broken[text] = broken.get(text, 0) + count
-            for text, count in broken.items():
-                yield shard.path, f"{count} spans {text}"
-    if dataset.manifest.configuration.get("recipe") == "bert":
-        yield from documents.unspent()
+    def add(self, columns: InstanceColumns, shard: Shard) -> None:
+        """Take the instances of a batch."""
+        self._ids.append(columns.instance_ids[self._part.holds(columns.instance_ids)])
+        for text, count in self._documents.match(columns, shard.split).items():
+            self._broken[shard.path, text] += count
+
+    def problems(self) -> Iterator[Problem]:
+        """Yield what is wrong, once all instances were taken."""
+        yield from self._repeated_ids()
+        yield from self._documents.problems()
+        for (path, text), count in self._broken.items():
+            yield path, f"{count} spans {text}"
+        if self._has_pairs:
+            yield from self._documents.unspent()
+
+    def _repeated_ids(self) -> Iterator[Problem]:
+        keys = _keys(np.concatenate(self._ids))
+        keys = keys[np.lexsort(keys.T)]
+        is_repeat = (keys[1:] == keys[:-1]).all(axis=1)
+        if is_repeat.any():
+            first = keys[1:][is_repeat][0].tobytes().hex()
+            yield "", f"{int(is_repeat.sum())} instance ids occur twice, the first is {first}"
 
 
 def _keys(ids: NDArray[np.uint8]) -> NDArray[np.uint64]:
@@ -153,16 +160,14 @@ class _Documents:
     def _spend(
         self, columns: InstanceColumns, chosen: NDArray[np.int64], places: NDArray[np.int64]
     ) -> None:
-        """Add the sentences and tokens of own spans of pairs: A always, B where it is next."""
-        if not (np.diff(columns.spans.starts) == 2).all():
+        """Add the sentences and tokens of own spans of pairs."""
+        pairs = pair_tokens(columns)
+        if pairs is None:
             return
-        border, starts = columns.tokens.segment_b_start, columns.tokens.starts
-        lengths = np.stack([border.astype(np.int64) - 2, np.diff(starts) - border - 1], axis=1)
-        spans = columns.spans
-        cuts = spans.cut_front.astype(np.int64) + spans.cut_back
-        tokens = (lengths.reshape(-1) + cuts)[chosen]
-        is_own = (chosen % 2 == 0) | (columns.next_sentence_label[chosen // 2] == 0)
-        np.add.at(self.used[0], places[is_own], spans.num_sentences[chosen][is_own].astype(int))
+        tokens = (pairs.in_instance + pairs.cut)[chosen]
+        is_own = pairs.is_own[chosen]
+        sentences = columns.spans.num_sentences[chosen][is_own].astype(np.int64)
+        np.add.at(self.used[0], places[is_own], sentences)
         np.add.at(self.used[1], places[is_own], tokens[is_own])
 
     def unspent(self) -> Iterator[Problem]:

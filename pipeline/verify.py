@@ -1,17 +1,17 @@
 """Verify: whether a dataset is what its manifest says, and keeps every law its files can show."""
 
+import dataclasses
+import math
 import re
 import tarfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow.compute as pc
 
-from clozemill.pipeline.canonical import binary_column, join_rows
 from clozemill.pipeline.columns import InstanceColumns, read_columns
 from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.copychecks import pairs_of_copies
@@ -20,18 +20,24 @@ from clozemill.pipeline.digest import Digest
 from clozemill.pipeline.draws import GENERATOR_VERSION
 from clozemill.pipeline.errors import ClozemillError, DatasetError
 from clozemill.pipeline.files import file_checksum
+from clozemill.pipeline.fingerprints import make_fingerprints
 from clozemill.pipeline.instance_ids import instance_ids
-from clozemill.pipeline.ledger import from_json, ledger_faults
+from clozemill.pipeline.instances import MaskBatch, starts_of, take_runs
+from clozemill.pipeline.ledger import Ledger, from_json, ledger_faults
 from clozemill.pipeline.manifest import MANIFEST_NAME, TOKENIZER_FOLDER, Manifest, read_manifest
-from clozemill.pipeline.masks import MaskRule, draw_masks
+from clozemill.pipeline.masks import draw_variants
 from clozemill.pipeline.origins import ORIGINS_NAME
 from clozemill.pipeline.progress import OnProgress, shard_progress
 from clozemill.pipeline.recipes import mask_rule
-from clozemill.pipeline.rowchecks import broken_rules, row_rules
-from clozemill.pipeline.setchecks import broken_provenance, id_ranges, repeated_ids
+from clozemill.pipeline.recount import Recount
+from clozemill.pipeline.rowchecks import Flags, broken_rules, row_rules
+from clozemill.pipeline.setchecks import SetChecker, id_ranges
 from clozemill.pipeline.shards import Shard, check_size
-from clozemill.pipeline.tokenizer import load_tokenizer
+from clozemill.pipeline.tokenizer import PretrainingTokenizer, load_tokenizer
 from clozemill.pipeline.workspace import LOG_NAME
+
+_SUM_ERROR = 1e-9
+# Of sums of floating-point numbers that were added in another order.
 
 _SAMPLE_NAME = re.compile(r"[0-9]{9,}\.arrow")
 
@@ -51,8 +57,8 @@ def verify_dataset(folder: str | Path, *, on_progress: OnProgress | None = None)
     """Return everything that is wrong with a dataset; nothing if it is sound.
 
     Files are compared with the manifest first. Only if all are whole are their rows looked at:
-    rules for each row, digests, masks drawn again, ids computed again, spans against documents,
-    the ledger against what is there.
+    rules for each row, digests, masks drawn again, ids and fingerprints computed again, spans
+    against documents, the ledger and the expectations against what is there.
 
     Args:
         folder: The dataset.
@@ -72,8 +78,9 @@ def verify_dataset(folder: str | Path, *, on_progress: OnProgress | None = None)
         return findings
     try:
         dataset = Dataset(path)
+        findings = list(_fingerprint_findings(manifest))
         on_shard = shard_progress("checking", manifest.shards, on_progress)
-        return list(_row_findings(dataset, on_shard))
+        return findings + list(_row_findings(dataset, on_shard))
     except ClozemillError as error:
         return [Finding(file=MANIFEST_NAME, problem=str(error))]
 
@@ -143,19 +150,33 @@ def _wrong_bytes(path: Path, checksum: str) -> str | None:
 
 
 def _row_findings(dataset: Dataset, on_shard: Callable[[Shard], None]) -> Iterator[Finding]:
-    checker = _RowChecker(dataset)
+    rows = _RowChecker(dataset)
+    first_range, *other_ranges = id_ranges(dataset)
+    sets = SetChecker(dataset, first_range)
     for split in dataset.splits:
         for shard in dataset.manifest.shards_of(split):
-            yield from checker.check(shard)
+            yield from rows.check(shard, sets)
             on_shard(shard)
-        yield from checker.close(split)
-    for part in id_ranges(dataset):
-        for check in (repeated_ids, broken_provenance):
-            for file, problem in check(dataset, part):
-                yield Finding(file=file or MANIFEST_NAME, problem=problem)
+        yield from rows.close(split)
+    yield from _set_findings(sets)
+    del sets
+    for ids in other_ranges:
+        sets = SetChecker(dataset, ids)
+        for shard in dataset.manifest.shards:
+            for batch in dataset.shard_batches(shard):
+                sets.add(read_columns(batch), shard)
+        yield from _set_findings(sets)
     for shard, problem in pairs_of_copies(dataset):
         yield Finding(file=shard.path, problem=problem)
-    yield from _ledger_findings(dataset, checker)
+    for batch in dataset.documents():
+        rows.recount.add_documents(batch)
+    yield from _ledger_findings(dataset.manifest, rows.recount.ledger())
+    yield from _expectation_findings(dataset.manifest, rows.recount.expected)
+
+
+def _set_findings(sets: SetChecker) -> Iterator[Finding]:
+    for file, problem in sets.problems():
+        yield Finding(file=file or MANIFEST_NAME, problem=problem)
 
 
 class _RowChecker:
@@ -165,39 +186,23 @@ class _RowChecker:
         self.dataset = dataset
         self.config: BuildConfig = dataset.manifest.build_config()
         self.digest = Digest()
-        self.counts: Counter[tuple[str, str]] = Counter()
-        self.mask_rule = self._mask_rule()
+        self.mask_rule = mask_rule(self.config, _checked_tokenizer(dataset))
+        self.has_same_draws = dataset.manifest.generator_version == GENERATOR_VERSION
+        self.recount = Recount(self.config, self.mask_rule)
         self.num_passes = max(
             (pc.max(batch.column("num_passes")).as_py() or 0 for batch in dataset.documents()),
             default=0,
         )
 
-    def _mask_rule(self) -> MaskRule | None:
-        """Return the rule that masks are drawn again with, or None where draws have changed."""
-        manifest = self.dataset.manifest
-        tokenizer = load_tokenizer(self.dataset.tokenizer_path)
-        if tokenizer.vocab_size != manifest.tokenizer.vocab_size:
-            raise DatasetError(
-                f"the tokenizer in {self.dataset.tokenizer_path} has {tokenizer.vocab_size} "
-                f"tokens, but the manifest says {manifest.tokenizer.vocab_size}; copy it again."
-            )
-        if tokenizer.hash != manifest.tokenizer.hash:
-            raise DatasetError(
-                f"the tokenizer in {self.dataset.tokenizer_path} has the hash {tokenizer.hash}, "
-                f"but the manifest says {manifest.tokenizer.hash}; copy the folder again."
-            )
-        is_same_draw = manifest.generator_version == GENERATOR_VERSION
-        return mask_rule(self.config, tokenizer) if is_same_draw else None
-
-    def check(self, shard: Shard) -> Iterator[Finding]:
-        """Yield what is wrong with the rows of a shard."""
+    def check(self, shard: Shard, sets: SetChecker) -> Iterator[Finding]:
+        """Yield what is wrong with the rows of a shard, and show them to the other checker."""
         broken: dict[str, tuple[int, str]] = {}
         num_tokens = 0
         for batch in self.dataset.shard_batches(shard):
             columns = read_columns(batch)
             num_tokens += int(columns.tokens.starts[-1])
-            self._count(columns, shard.split)
             self.digest.add(batch)
+            sets.add(columns, shard)
             for text, flags in self._broken(columns, shard.split):
                 count, first = broken.get(text, (0, ""))
                 place = int(np.flatnonzero(flags)[0])
@@ -213,7 +218,7 @@ class _RowChecker:
                 problem=f"it holds {num_tokens} tokens, but the manifest says {shard.num_tokens}",
             )
 
-    def _broken(self, columns: InstanceColumns, split: str) -> Iterator[tuple[str, Any]]:
+    def _broken(self, columns: InstanceColumns, split: str) -> Iterator[tuple[str, Flags]]:
         is_sound = True
         rules = row_rules(self.dataset.manifest, self.config, split)
         for text, flags in broken_rules(columns, rules):
@@ -221,50 +226,42 @@ class _RowChecker:
             yield text, flags
         if not is_sound:
             return
+        self.recount.add_instances(columns, split)
         wrong_ids = self._wrong_ids(columns)
         if wrong_ids.any():
             yield "have an id that is not the hash of their spans", wrong_ids
-        if self.mask_rule is not None and columns.masks is not None:
-            redrawn = self._redrawn(columns, self.mask_rule)
+        if self.has_same_draws and columns.masks is not None:
+            redrawn = self._redrawn(columns, columns.masks)
             if redrawn.any():
                 yield "have masks that the seed does not draw", redrawn
 
-    def _wrong_ids(self, columns: InstanceColumns) -> Any:
+    def _wrong_ids(self, columns: InstanceColumns) -> Flags:
         """Return which ids are of no pass: the pass is hashed, but not a column."""
-        is_open = np.ones(len(columns.instance_ids), np.bool_)
+        is_wrong = np.ones(len(columns.instance_ids), np.bool_)
         key = bytes.fromhex(self.dataset.manifest.fingerprints.instances)
         for number in range(self.num_passes):
-            if is_open.any():
-                passes = np.full(len(is_open), number)
-                ids = instance_ids(key, passes, columns.spans)
-                is_open &= (ids != columns.instance_ids).any(axis=1)
-        return is_open
+            rows = np.flatnonzero(is_wrong)
+            if not len(rows):
+                break
+            spans = columns.spans if number == 0 else columns.spans.take(rows)
+            ids = instance_ids(key, np.full(len(rows), number), spans)
+            is_wrong[rows] = (ids != columns.instance_ids[rows]).any(axis=1)
+        return is_wrong
 
-    def _redrawn(self, columns: InstanceColumns, rule: MaskRule) -> Any:
-        assert columns.masks is not None
-        ids = np.ascontiguousarray(columns.instance_ids).view(np.uint64)
-        variants = np.arange(columns.num_variants)
-        drawn = draw_masks(columns.tokens, ids, variants, rule)
-        step = columns.num_variants
-        sides = [
-            join_rows(
-                binary_column(masks.positions.astype("<u2"), masks.starts[::step]),
-                binary_column(masks.token_ids.astype("<u4"), masks.starts[::step]),
-                binary_column(np.diff(masks.starts).astype("<u4"), np.arange(len(ids) + 1) * step),
-            )
-            for masks in (columns.masks, drawn)
-        ]
-        return np.array([a != b for a, b in zip(*sides, strict=True)])
-
-    def _count(self, columns: InstanceColumns, split: str) -> None:
-        label, chunk = columns.next_sentence_label, columns.num_chunk_sentences
-        for reason, number in (
-            ("all", len(label)),
-            ("next", (label == 0).sum()),
-            ("random", (label == 1).sum()),
-            ("forced_random", (chunk == 1).sum()),
-        ):
-            self.counts[split, reason] += int(number)
+    def _redrawn(self, columns: InstanceColumns, masks: MaskBatch) -> Flags:
+        """Return which instances have other masks than the seed draws."""
+        drawn = draw_variants(
+            columns.tokens, columns.instance_ids, columns.num_variants, self.mask_rule
+        )
+        differs = np.diff(masks.starts) != np.diff(drawn.starts)
+        alike = np.flatnonzero(~differs)
+        (starts, ours), (_, theirs) = (take_runs(m.starts, alike) for m in (masks, drawn))
+        is_other = (masks.positions[ours] != drawn.positions[theirs]) | (
+            masks.token_ids[ours] != drawn.token_ids[theirs]
+        )
+        sums = starts_of(is_other)
+        differs[alike] = sums[starts[1:]] != sums[starts[:-1]]
+        return np.asarray(differs.reshape(-1, columns.num_variants).any(axis=1), np.bool_)
 
     def close(self, split: str) -> Iterator[Finding]:
         """Yield whether the digests of a finished split are those of the manifest."""
@@ -282,24 +279,79 @@ class _RowChecker:
         self.digest = Digest()
 
 
-def _ledger_findings(dataset: Dataset, checker: _RowChecker) -> Iterator[Finding]:
-    try:
-        ledger = from_json(dataset.manifest.ledger)
-        faults = ledger_faults(ledger)
-    except (AttributeError, TypeError, ValueError):
-        yield Finding(file=MANIFEST_NAME, problem="its ledger is not made of counts")
-        return
-    for fault in faults:
-        yield Finding(file=MANIFEST_NAME, problem=f"its ledger does not close: {fault}")
-    found: Counter[tuple[str, str, str]] = Counter()
-    for (split, reason), count in checker.counts.items():
-        found["instances", split, reason] = count
-    for batch in dataset.documents():
-        pairs = zip(*(batch.column(name).to_pylist() for name in ("split", "fate")), strict=True)
-        found.update(("documents", split, fate) for split, fate in pairs)
-    for key, count in sorted(found.items()):
-        if ledger[key] != count:
+def _checked_tokenizer(dataset: Dataset) -> PretrainingTokenizer:
+    """Return the dataset's tokenizer, if it is the one the manifest describes."""
+    manifest, path = dataset.manifest, dataset.tokenizer_path
+    tokenizer = load_tokenizer(path)
+    if tokenizer.vocab_size != manifest.tokenizer.vocab_size:
+        raise DatasetError(
+            f"the tokenizer in {path} has {tokenizer.vocab_size} tokens, but the manifest says "
+            f"{manifest.tokenizer.vocab_size}; copy it again."
+        )
+    if tokenizer.hash != manifest.tokenizer.hash:
+        raise DatasetError(
+            f"the tokenizer in {path} has the hash {tokenizer.hash}, but the manifest says "
+            f"{manifest.tokenizer.hash}; copy the folder again."
+        )
+    return tokenizer
+
+
+def _fingerprint_findings(manifest: Manifest) -> Iterator[Finding]:
+    found = make_fingerprints(
+        manifest.configuration,
+        tokenizer_hash=manifest.tokenizer.hash,
+        generator_version=manifest.generator_version,
+        libraries=manifest.libraries,
+    )
+    for field in dataclasses.fields(found):
+        computed, stated = (getattr(f, field.name) for f in (found, manifest.fingerprints))
+        if computed != stated:
             yield Finding(
                 file=MANIFEST_NAME,
-                problem=f"its ledger has {ledger[key]} for {' '.join(key)}, but there are {count}",
+                problem=f"the {field.name} fingerprint of its configuration is {computed}, but it "
+                f"says {stated}",
+            )
+
+
+def _ledger_findings(manifest: Manifest, found: Ledger) -> Iterator[Finding]:
+    try:
+        ledger = from_json(manifest.ledger)
+        is_counts = all(type(count) is int for count in ledger.values())
+    except (AttributeError, TypeError, ValueError):
+        is_counts = False
+    if not is_counts:
+        yield Finding(file=MANIFEST_NAME, problem="its ledger is not made of counts")
+        return
+    for fault in ledger_faults(ledger):
+        yield Finding(file=MANIFEST_NAME, problem=f"its ledger does not close: {fault}")
+    # Nothing is left in the files of a record that became no document.
+    for key in sorted(found.keys() | {key for key in ledger if key[0] != "records"}):
+        if ledger[key] != found[key]:
+            yield Finding(
+                file=MANIFEST_NAME,
+                problem=f"its ledger has {ledger[key]} for {' '.join(filter(None, key))}, but "
+                f"there are {found[key]}",
+            )
+
+
+def _expectation_findings(
+    manifest: Manifest, found: Mapping[tuple[str, str, str], float]
+) -> Iterator[Finding]:
+    try:
+        stated = {
+            (split, source, label): float(number)
+            for split, sources in manifest.label_expectations.items()
+            for source, labels in sources.items()
+            for label, number in labels.items()
+        }
+    except (AttributeError, TypeError, ValueError):
+        yield Finding(file=MANIFEST_NAME, problem="its label_expectations are not made of numbers")
+        return
+    for key in sorted(stated.keys() | found.keys()):
+        numbers = stated.get(key, 0.0), found.get(key, 0.0)
+        if not math.isclose(*numbers, rel_tol=_SUM_ERROR, abs_tol=_SUM_ERROR):
+            yield Finding(
+                file=MANIFEST_NAME,
+                problem=f"it expects {numbers[0]} for {' '.join(filter(None, key))}, but the "
+                f"documents say {numbers[1]}",
             )

@@ -232,6 +232,8 @@ def document_batch(split: str, seed: int, rows: int) -> pa.RecordBatch:
         "targets": [[125]] * rows,
         "num_passes": [1] * rows,
         "num_duplicates": [0] * rows,
+        "expected_random": [0.5] * rows,
+        "expected_next": [0.5] * rows,
         "fate": ["kept"] * rows,
     }
     return pa.RecordBatch.from_pydict(table, schema=document_schema())

@@ -425,7 +425,7 @@ def test_word_masks_have_the_rates_of_the_restatement() -> None:
 
 
 def test_a_share_of_nothing_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"^masked_lm_prob is 0, .* store no masks\.$"):
+    with pytest.raises(ConfigError, match=r"^masked_lm_prob is 0, .* above 0, such as 0\.15\.$"):
         rule_of(masked_lm_prob=0.0)
 
 

@@ -1,3 +1,4 @@
+import contextlib
 import dataclasses
 import io
 import itertools
@@ -5,7 +6,7 @@ import json
 import os
 import shutil
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,18 @@ RECIPES: dict[str, dict[str, Any]] = {
     "capped": {"max_predictions_per_seq": 2, "nsp_balance": "exact", "duplicates": "keep"},
     "dynamic": {"mask_variants": 0},
 }
+FEW: dict[str, dict[str, Any]] = {
+    name: {"bucket_tokens": 100_000, "limit_documents": 14, **settings}
+    for name, settings in (
+        ("few", {}),
+        (
+            "few_packed",
+            {"recipe": "roberta-full", "long_sentences": "truncate", "max_seq_length": 16},
+        ),
+        ("few_dropped", {"recipe": "roberta-doc", "long_sentences": "drop", "max_seq_length": 16}),
+    )
+}
+"""Small enough to be verified a hundred times."""
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +56,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
     def get(name: str) -> Path:
         if name not in made:
-            made[name] = build_small(tmp_path_factory.mktemp(name), **RECIPES[name])
+            settings = {**RECIPES, **FEW}[name]
+            made[name] = build_small(tmp_path_factory.mktemp(name), **settings)
         return made[name]
 
     return get
@@ -347,8 +361,76 @@ def test_ledger_that_does_not_close_is_found(pairs: Path):
     ledger = json.loads(json.dumps(read_manifest(pairs).ledger))
     ledger["pass_tokens"]["train"]["in_instances"] += 1
     change_manifest(pairs, ledger=ledger)
-    (finding,) = verify_dataset(pairs)
-    assert "its ledger does not close" in finding.problem
+    problems = [finding.problem for finding in verify_dataset(pairs)]
+    assert len(problems) == 2
+    assert "its ledger does not close" in problems[0]
+    assert "for pass_tokens train in_instances, but there are" in problems[1]
+
+
+def numbers_of(value: Any, *place: str) -> Iterator[tuple[str, ...]]:
+    """Yield where the numbers and hashes of a JSON value stand."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from numbers_of(inner, *place, key)
+    else:
+        yield place
+
+
+def changed(value: Any) -> Any:
+    """Return a number one larger, or a hash with another last digit."""
+    return value + 1 if not isinstance(value, str) else value[:-1] + "01"[value[-1] == "0"]
+
+
+NOT_IN_FILES = {"text_bytes", "missing_id", "missing_source", "replaced_utf8"}
+"""Counts of which nothing is left in the files, and that are no part of a sum."""
+
+
+@pytest.mark.parametrize("name", ["few", "few_packed", "few_dropped"])
+def test_every_number_of_a_manifest_that_is_one_off_is_found(
+    built: Callable[[str], Path], tmp_path: Path, name: str
+):
+    folder = Path(shutil.copytree(built(name), tmp_path / "data"))
+    path = folder / "manifest.json"
+    sound = path.read_bytes()
+    sections = ("label_expectations", "ledger", "fingerprints", "splits")
+    manifest = json.loads(sound)
+    places = [place for key in sections for place in numbers_of(manifest[key], key)]
+    assert len(places) > 60
+    assert {place[0] for place in places} >= set(sections) - (
+        {"label_expectations"} if name != "few" else set()
+    )
+    missed = []
+    for place in places:
+        manifest = json.loads(sound)
+        inner = manifest
+        for key in place[:-1]:
+            inner = inner[key]
+        inner[place[-1]] = changed(inner[place[-1]])
+        path.write_text(json.dumps(manifest))
+        with contextlib.suppress(DatasetError):
+            missed += [] if verify_dataset(folder) else [place]
+    assert {place[-1] for place in missed} <= NOT_IN_FILES, missed
+    path.write_bytes(sound)
+    assert verify_dataset(folder) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("seed", 7), ("masked_lm_prob", 0.16), ("shard_size", 31), ("language", "de")],
+)
+def test_settings_that_the_fingerprints_do_not_hash_are_found(pairs: Path, name: str, value: Any):
+    configuration = {**read_manifest(pairs).configuration, name: value}
+    change_manifest(pairs, configuration=configuration)
+    problems = [finding.problem for finding in verify_dataset(pairs)]
+    assert any("fingerprint of its configuration is" in problem for problem in problems)
+
+
+def test_expectations_of_something_else_are_found(pairs: Path):
+    for expectations in ({"train": 3}, {"train": {"s0": {"random": "x"}}}, {}):
+        change_manifest(pairs, label_expectations=expectations)
+        findings = verify_dataset(pairs)
+        assert findings
+        assert all("expect" in finding.problem for finding in findings)
 
 
 def test_masks_are_not_counted_into_a_ledger_of_something_else(pairs: Path, tmp_path: Path):
