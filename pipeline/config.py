@@ -1,6 +1,7 @@
 """The configuration of a build: one record from which flags, TOML keys and docs are made."""
 
 import dataclasses
+import re
 import tomllib
 import typing
 from dataclasses import dataclass, field
@@ -109,7 +110,12 @@ class BuildConfig:
     min_document_sentences: int = setting(
         1, "instances", "Leave out documents with fewer sentences."
     )
-    language: str = setting("en", "instances", "Language of the sentence splitter.")
+    language: str = setting(
+        "en",
+        "instances",
+        "Language code of the sentence splitter, such as en, de or zh-hant; what it has no rules "
+        "for, an unknown code or a region such as de-de, it splits like English.",
+    )
     layout: str = setting(
         "prose",
         "input",
@@ -160,6 +166,11 @@ class BuildConfig:
             value = getattr(self, name)
             if value is not None:
                 _check_range(name, value, low, high)
+        if not _LANGUAGE_CODE.fullmatch(self.language):
+            raise ConfigError(
+                f"language is {self.language!r}; it must be a code in lower case, such as en or "
+                "zh-hant (sentencex would split like English)."
+            )
         if self.mask_token_prob + self.random_token_prob > 1.0 + 1e-12:
             raise ConfigError(
                 f"mask_token_prob {self.mask_token_prob} and random_token_prob "
@@ -193,6 +204,9 @@ class BuildConfig:
         }
         return {name: list(v) if isinstance(v, tuple) else v for name, v in chosen.items()}
 
+
+_LANGUAGE_CODE = re.compile("[a-z]{2,3}(-[a-z0-9]{2,8})*")
+"""The form of all codes of `sentencex`, which cannot be asked for them."""
 
 _PROBABILITIES = (
     "short_seq_prob",

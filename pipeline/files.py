@@ -1,10 +1,12 @@
 """Files that are complete or absent: written aside, forced to disk, renamed, and hashed."""
 
 import contextlib
+import errno
 import json
 import os
 import re
 import secrets
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -157,10 +159,30 @@ def is_checksum(text: str) -> bool:
     return _CHECKSUM.fullmatch(text) is not None
 
 
+def open_regular(path: Path) -> BinaryIO:
+    """Open a file of a dataset for reading; a stranger's may hold pipes and links to devices.
+
+    Raises:
+        OSError: It is missing, cannot be read, or is no regular file, which could be endless.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # or a pipe waits for a writer
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+    return open(descriptor, "rb")
+
+
 def file_checksum(path: Path) -> str:
-    """Return the XXH3-128 of a file's bytes, as the manifest writes it."""
+    """Return the XXH3-128 of a file's bytes, as the manifest writes it.
+
+    Raises:
+        DatasetError: The file cannot be read.
+    """
     state = xxhash.xxh3_128()
-    with path.open("rb") as stream:
-        while chunk := stream.read(_CHUNK_BYTES):
-            state.update(chunk)
+    try:
+        with open_regular(path) as stream:
+            while chunk := stream.read(_CHUNK_BYTES):
+                state.update(chunk)
+    except OSError as error:
+        raise DatasetError(f"cannot read {path}: {error.strerror or error}.") from error
     return f"xxh3-128:{state.hexdigest()}"

@@ -16,8 +16,9 @@ from clozemill.pipeline.dataset import Dataset
 from clozemill.pipeline.documents import copy_id, document_id
 from clozemill.pipeline.encode import make_encoder
 from clozemill.pipeline.errors import ClozemillError, DatasetError
+from clozemill.pipeline.files import open_regular
 from clozemill.pipeline.origins import ORIGINS_NAME, find_origins
-from clozemill.pipeline.read import ReadOptions, read_document_at
+from clozemill.pipeline.read_origin import read_origin
 from clozemill.pipeline.sentences import find_sentences
 from clozemill.pipeline.tokenizer import PretrainingTokenizer, load_tokenizer
 from clozemill.pipeline.workspace import LOG_NAME
@@ -107,9 +108,16 @@ class InstanceView:
 class Inspector:
     """Describes instances of a dataset; keeps the tokenizer."""
 
-    def __init__(self, dataset: Dataset) -> None:
-        """Load the dataset's own tokenizer."""
+    def __init__(self, dataset: Dataset, *, follows_remote: bool = False) -> None:
+        """Load the dataset's own tokenizer.
+
+        Args:
+            dataset: What to describe.
+            follows_remote: Whether documents that were read from other machines are read there
+                again; those on this one always are.
+        """
         self.dataset = dataset
+        self.follows_remote = follows_remote
         self.tokenizer: PretrainingTokenizer = load_tokenizer(dataset.tokenizer_path)
 
     def describe(self, split: str, numbers: Sequence[int]) -> list[InstanceView]:
@@ -121,7 +129,12 @@ class Inspector:
         """
         batch = self.dataset.take(split, list(numbers))
         columns = read_columns(batch)
-        origins = _Origins(self.dataset, columns.spans.document_ids, self.tokenizer)
+        origins = _Origins(
+            self.dataset,
+            columns.spans.document_ids,
+            self.tokenizer,
+            follows_remote=self.follows_remote,
+        )
         return [
             self._describe(columns, row, split, number, origins)
             for row, number in enumerate(numbers)
@@ -171,7 +184,7 @@ class Inspector:
             split=split,
             number=number,
             source=self.dataset.manifest.sources[int(columns.sources[row])],
-            next_sentence=("next", "random")[label] if has_pairs else None,
+            next_sentence=_label_name(label),
             is_forced=int(columns.num_chunk_sentences[row]) == 1,
             tokens=tuple(pieces),
             segment_b_start=int(tokens.segment_b_start[row]),
@@ -216,6 +229,12 @@ class Inspector:
         return pieces[token] if token < len(pieces) else f"<{token}>"
 
 
+def _label_name(label: int) -> str | None:
+    if label < 0:
+        return None
+    return ("next", "random")[label] if label < 2 else f"label {label}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _DocumentFacts:
     external_id: str | None
@@ -230,8 +249,11 @@ class _Origins:
         dataset: Dataset,
         ids: "np.ndarray[tuple[int, ...], np.dtype[np.uint8]]",
         tokenizer: PretrainingTokenizer,
+        *,
+        follows_remote: bool,
     ) -> None:
         self.tokenizer = tokenizer
+        self.follows_remote = follows_remote
         self.folder = dataset.folder
         wanted = {row.tobytes() for row in ids}
         self.facts = _document_facts(dataset, wanted)
@@ -273,12 +295,7 @@ class _Origins:
             return [], f"{LOG_NAME} does not tell how it was read"
         file, offset, copy = self.origins[key]
         try:
-            document = read_document_at(
-                file,
-                offset,
-                ReadOptions.from_config(self.settings),
-                input_format=self.settings.input_format,
-            )
+            document = read_origin(file, offset, self.settings, follows_remote=self.follows_remote)
         except (ClozemillError, OSError) as error:
             return [], str(error)
         if copy_id(document_id(document.text), copy) != key:
@@ -305,8 +322,8 @@ def _reading_settings(path: Path) -> BuildConfig | None:
     """Return the settings that inputs were read with, from the build's log."""
     names = BuildConfig().settings("input").keys() - {"inputs", "validation"}
     try:
-        with path.open(encoding="utf-8") as stream:
+        with open_regular(path) as stream:
             identity = json.loads(stream.readline())["identity"]
         return BuildConfig(**{name: identity[name] for name in names})
-    except (OSError, ValueError, LookupError, TypeError, ClozemillError):
+    except (OSError, ValueError, LookupError, TypeError, RecursionError, ClozemillError):
         return None

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from clozemill.pipeline.config import SPLITS, BuildConfig
-from clozemill.pipeline.errors import DatasetError
-from clozemill.pipeline.files import atomic_file
+from clozemill.pipeline.errors import ConfigError, DatasetError
+from clozemill.pipeline.files import atomic_file, has_utf8_name, open_regular, printable
 from clozemill.pipeline.fingerprints import Fingerprints
 from clozemill.pipeline.shards import DocumentsFile, Shard
 from clozemill.pipeline.tokenizer import ROLES
@@ -114,11 +115,14 @@ class Manifest:
         """Return the settings the dataset was built with; inputs and the like are defaults.
 
         Raises:
-            ConfigError: A setting has a value that no build accepts.
+            DatasetError: A setting has a value that no build accepts.
         """
         known = {item.name for item in dataclasses.fields(BuildConfig)}
         settings = {k: v for k, v in self.configuration.items() if k in known}
-        return BuildConfig(**{name: _as_tuples(value) for name, value in settings.items()})
+        try:
+            return BuildConfig(**{name: _as_tuples(value) for name, value in settings.items()})
+        except ConfigError as error:
+            raise DatasetError(f"the configuration in {MANIFEST_NAME} is none: {error}") from error
 
     @property
     def files(self) -> tuple[Shard | DocumentsFile, ...]:
@@ -165,8 +169,11 @@ def read_manifest(folder: Path) -> Manifest:
             clozemill wrote it.
     """
     path = folder / MANIFEST_NAME
+    if not has_utf8_name(folder):
+        raise DatasetError(f"the name of {printable(str(folder))} is not UTF-8; rename the folder.")
     try:
-        data = path.read_bytes()
+        with open_regular(path) as stream:
+            data = stream.read()
     except FileNotFoundError:
         raise DatasetError(_no_manifest(folder)) from None
     except OSError as error:
@@ -197,7 +204,7 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
 def _no_manifest(folder: Path) -> str:
     if not folder.is_dir():
         return f"there is no dataset at {folder}: no such folder; check the path."
-    if any(folder.iterdir()):
+    if os.listdir(folder):
         return (
             f"{folder} holds no {MANIFEST_NAME}, so it is not a finished dataset; if a build was "
             "interrupted, run the same clozemill build command again and it will finish."

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from clozemill.pipeline.files import atomic_file
+from clozemill.pipeline.files import atomic_file, open_regular
 
 ORIGINS_NAME = "origins.jsonl"
 
@@ -78,13 +78,15 @@ def find_origins(path: Path, wanted: Set[bytes]) -> dict[bytes, Origin]:
     found: dict[bytes, Origin] = {}
     needles = {key.hex().encode() for key in wanted}
     try:
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
             for line in stream:
                 if line[_ID_BEGIN : _ID_BEGIN + 32] in needles:
                     record = json.loads(line)
-                    numbers = int(record["offset"]), int(record.get("copy", 0))
-                    origin = Origin(str(record["file"]), *numbers)
+                    offset, copy = int(record["offset"]), int(record.get("copy", 0))
+                    if not 0 <= copy < 2**63:
+                        raise ValueError(copy)
+                    origin = Origin(str(record["file"]), offset, copy)
                     found.setdefault(bytes.fromhex(record["document_id"]), origin)
-    except (OSError, ValueError, LookupError, TypeError):
+    except (OSError, ValueError, LookupError, TypeError, OverflowError, RecursionError):
         pass
     return found

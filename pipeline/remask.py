@@ -12,6 +12,7 @@ from clozemill.pipeline.dataset import open_dataset
 from clozemill.pipeline.draws import GENERATOR_VERSION
 from clozemill.pipeline.errors import ConfigError, DatasetError
 from clozemill.pipeline.fingerprints import dataset_fingerprint
+from clozemill.pipeline.ledger import from_json, to_json
 from clozemill.pipeline.manifest import Manifest
 from clozemill.pipeline.masks import draw_variants, mask_counts
 from clozemill.pipeline.progress import OnProgress
@@ -101,10 +102,14 @@ class _Remasker:
 
     def finish(self, manifest: Manifest) -> Manifest:
         """Return the manifest with the new fingerprint and the new counts of masks."""
-        ledger = {section: dict(splits) for section, splits in manifest.ledger.items()}
-        masks = ledger.setdefault("masks", {})
+        try:
+            ledger = from_json(manifest.ledger)
+        except (AttributeError, TypeError, ValueError) as error:
+            raise DatasetError(
+                "the ledger of the dataset is not made of counts; copy its manifest again."
+            ) from error
         for (split, reason), count in self.counts.items():
-            masks[split] = {**masks.get(split, {}), reason: count}
+            ledger["masks", split, reason] = count
         key = dataset_fingerprint(manifest.fingerprints.instances, self.config)
         fingerprints = dataclasses.replace(manifest.fingerprints, dataset=key)
-        return dataclasses.replace(manifest, fingerprints=fingerprints, ledger=ledger)
+        return dataclasses.replace(manifest, fingerprints=fingerprints, ledger=to_json(ledger))

@@ -22,7 +22,7 @@ from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.dataset import Dataset, read_document_rows
 from clozemill.pipeline.digest import Digest
 from clozemill.pipeline.errors import ConfigError, DatasetError
-from clozemill.pipeline.files import atomic_file, file_checksum
+from clozemill.pipeline.files import atomic_file, file_checksum, open_regular
 from clozemill.pipeline.manifest import TOKENIZER_FOLDER, Manifest, SplitEntry, write_manifest
 from clozemill.pipeline.origins import ORIGINS_NAME
 from clozemill.pipeline.progress import OnProgress, shard_progress
@@ -229,13 +229,14 @@ def _copy_beside(dataset: Dataset, workspace: Workspace, rewrite: Rewrite) -> No
         _copy(path, tokenizer_dir / path.name)
     if (dataset.folder / ORIGINS_NAME).is_file():
         _copy(dataset.folder / ORIGINS_NAME, workspace.out / ORIGINS_NAME)
-    with suppress(OSError, ValueError, LookupError, TypeError):
+    with suppress(OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         _write_log(dataset, workspace.out / LOG_NAME, rewrite)
 
 
 def _write_log(dataset: Dataset, path: Path, rewrite: Rewrite) -> None:
     """Copy the log with the new settings: a build asked for these is then nothing to do."""
-    first, *rest = (dataset.folder / LOG_NAME).read_text().splitlines()
+    with open_regular(dataset.folder / LOG_NAME) as stream:
+        first, *rest = stream.read().decode().splitlines()
     event: dict[str, Any] = json.loads(first)
     event["identity"].update(rewrite.config.settings("masks", "layout"))
     done = {"event": rewrite.verb, "folder": str(dataset.folder)}

@@ -76,7 +76,7 @@ def _read_json(path: Path) -> Json:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise TokenizerError(f"cannot read {path}: {error.strerror}.") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise TokenizerError(f"{path} is not JSON: {error}.") from error
     if not isinstance(content, dict):
         raise TokenizerError(f"{path} is not a tokenizer file: it holds no JSON object.")

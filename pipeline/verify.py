@@ -65,11 +65,15 @@ def verify_dataset(folder: str | Path, *, on_progress: OnProgress | None = None)
         on_progress: Called after the rows of each shard.
 
     Raises:
-        DatasetError: There is no dataset in the folder, or its manifest cannot be read.
+        DatasetError: There is no dataset in the folder, or its manifest or its
+            folder cannot be read.
     """
     path = Path(folder)
     manifest = read_manifest(path)
-    findings = [*_file_findings(path, manifest), *_tokenizer_findings(path, manifest)]
+    try:
+        findings = [*_file_findings(path, manifest), *_tokenizer_findings(path, manifest)]
+    except OSError as error:
+        raise DatasetError(f"cannot read {error.filename}: {error.strerror}.") from error
     if findings:
         return findings
     try:
@@ -90,8 +94,9 @@ def _file_findings(folder: Path, manifest: Manifest) -> Iterator[Finding]:
         except DatasetError as error:
             yield Finding(file=file.path, problem=str(error))
             continue
-        if file_checksum(path) != file.checksum:
-            yield Finding(file=file.path, problem="its bytes are not those that were written")
+        problem = _wrong_bytes(path, file.checksum)
+        if problem:
+            yield Finding(file=file.path, problem=problem)
         elif isinstance(file, Shard) and file.is_tar:
             yield from _tar_findings(path, file, keys)
     repeated = sorted(key for key, count in keys.items() if count > 1)
@@ -132,8 +137,16 @@ def _tokenizer_findings(folder: Path, manifest: Manifest) -> Iterator[Finding]:
             yield Finding(file=where, problem="it is no part of the dataset; delete it")
         elif name not in found:
             yield Finding(file=where, problem="it is missing")
-        elif file_checksum(path / name) != expected[name]:
-            yield Finding(file=where, problem="its bytes are not those that were written")
+        elif problem := _wrong_bytes(path / name, expected[name]):
+            yield Finding(file=where, problem=problem)
+
+
+def _wrong_bytes(path: Path, checksum: str) -> str | None:
+    try:
+        found = file_checksum(path)
+    except DatasetError as error:
+        return str(error)
+    return None if found == checksum else "its bytes are not those that were written"
 
 
 def _row_findings(dataset: Dataset, on_shard: Callable[[Shard], None]) -> Iterator[Finding]:

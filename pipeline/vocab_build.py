@@ -8,6 +8,7 @@ from pathlib import Path
 from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.errors import ConfigError
 from clozemill.pipeline.inputs import Listing, check_unchanged, list_config_inputs
+from clozemill.pipeline.out_folder import check_out
 from clozemill.pipeline.progress import OnProgress, Progress
 from clozemill.pipeline.read import ReadOptions, ReadTally, read_documents
 from clozemill.pipeline.tokenizer import PretrainingTokenizer
@@ -42,6 +43,7 @@ def build_vocabulary(
         TokenizerError: There is no word, or a setting cannot be used.
     """
     _check_folder(out)
+    check_out(out)
     with tempfile.TemporaryDirectory() as spool_dir:
         listing = list_config_inputs(config, Path(spool_dir)).training
         tally = ReadTally()

@@ -20,6 +20,7 @@ from clozemill.pipeline.errors import ConfigError, DatasetError, InputError
 from clozemill.pipeline.files import is_temporary, write_json
 from clozemill.pipeline.manifest import MANIFEST_NAME, TOKENIZER_FOLDER, read_manifest
 from clozemill.pipeline.origins import ORIGINS_NAME
+from clozemill.pipeline.out_folder import check_out
 
 WORK_NAME = ".build"
 LOG_NAME = "build.log.jsonl"
@@ -108,7 +109,9 @@ class Workspace:
 
     def check_finished(self, identity: dict[str, Any]) -> None:
         """Raise `ConfigError` unless the finished dataset is what the identity asks for."""
-        with contextlib.suppress(OSError, ValueError, LookupError):
+        with contextlib.suppress(
+            OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError
+        ):
             log = (self.out / LOG_NAME).read_text().splitlines()
             found = json.loads(log[0])["identity"]
             return _check_same(found, _as_json(identity), self.out, "a dataset")
@@ -232,8 +235,10 @@ def open_workspace(out: Path) -> Iterator[Workspace]:
     """Give the folder to this process alone, making it if need be.
 
     Raises:
-        ConfigError: Another build is writing the folder, or it cannot be made.
+        ConfigError: Another build is writing the folder, it cannot be made, or it lies inside a
+            dataset.
     """
+    check_out(out)
     workspace = Workspace(out)
     try:
         workspace.work.mkdir(parents=True, exist_ok=True)

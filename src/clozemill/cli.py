@@ -309,6 +309,11 @@ def _at_least(least: int) -> click.IntRange:
 @click.option(
     "--variants", type=_at_least(0), default=2, show_default=True, help="Variants shown of each."
 )
+@click.option(
+    "--follow-origins",
+    is_flag=True,
+    help="Read text again from URLs and hf: names too; a stranger's dataset may name any.",
+)
 @json_option
 def inspect(
     data: str,
@@ -317,6 +322,7 @@ def inspect(
     split: str,
     instance: str | None,
     variants: int,
+    follow_origins: bool,
     is_json: bool,
 ) -> None:
     """Show instances as text: A and B, what each variant hides, and where they came from."""
@@ -326,7 +332,7 @@ def inspect(
     from clozemill.pipeline.inspection_text import render_instances
 
     dataset = open_dataset(data)
-    inspector = Inspector(dataset)
+    inspector = Inspector(dataset, follows_remote=follow_origins)
     if instance is not None:
         split, number = inspector.find(instance)
         numbers = [number]

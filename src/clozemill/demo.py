@@ -77,7 +77,8 @@ def demo_steps(out: Path) -> tuple[Step, ...]:
         Step(
             explanation=(
                 "The dataset: sentence pairs (A, B) with a next-sentence label, and ten static "
-                "maskings of each. Tokens are stored once, a masking is a small overlay."
+                "maskings of each. Tokens are stored once, a masking is a small overlay. The first "
+                "build on a machine also compiles its kernels, which takes some ten seconds."
             ),
             arguments=(
                 *("build", corpus, "--tokenizer", vocab, "--out", data),

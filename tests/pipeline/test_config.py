@@ -31,6 +31,11 @@ from clozemill.pipeline.fingerprints import fingerprint
         ({"seed": "7"}, "seed is '7'; it must be a whole number."),
         ({"out": 3}, "out is 3; it must be text."),
         ({"inputs": "corpus"}, "inputs is 'corpus'; it must be a list of texts."),
+        (
+            {"language": "de_DE"},
+            "language is 'de_DE'; it must be a code in lower case, such as en or zh-hant "
+            "(sentencex would split like English).",
+        ),
         ({"source": "a\udcff"}, r"source is a\xff, which is not UTF-8; spell it otherwise."),
         (
             {"source_weight": (("\ud800", 1.0),)},

@@ -1,14 +1,18 @@
 import json
+import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tests.pipeline.small_datasets import build_small, spoil, write_corpus
 
 from clozemill.pipeline.columns import InstanceColumns
+from clozemill.pipeline.convert import convert_dataset
 from clozemill.pipeline.dataset import open_dataset
 from clozemill.pipeline.errors import DatasetError
 from clozemill.pipeline.inspection import Inspector, InstanceView
 from clozemill.pipeline.inspection_text import LEGEND, render_instances, visible
+from clozemill.pipeline.verify import verify_dataset
 
 
 @pytest.fixture(scope="module")
@@ -175,6 +179,83 @@ def test_changed_and_lost_inputs_are_told_not_hidden(tmp_path: Path):
     (view,) = inspector.describe("train", [0])
     assert "origins.jsonl does not tell" in view.spans[0].note
     assert "no text: origins.jsonl" in render_instances([view])
+
+
+def move_origins(folder: Path, place: str) -> None:
+    """Write another file and offset, as they stand in JSON, into each line of the origins."""
+    path = folder / "origins.jsonl"
+    lines = [line.split(', "file"')[0] + f", {place}}}" for line in path.read_text().splitlines()]
+    path.write_text("\n".join(lines) + "\n")
+
+
+@pytest.mark.parametrize(
+    ("place", "note"),
+    [
+        ('"file": "{0}/corpus.jsonl", "offset": 1e9990', "origins.jsonl does not tell"),
+        ('"file": "{0}/corpus.jsonl", "offset": 0, "copy": -1', "origins.jsonl does not tell"),
+        ('"file": "{0}/corpus.jsonl", "offset": 1e300', "is no place in a file"),
+        ('"file": "{0}/corpus.jsonl", "offset": -1', "-1 is no place in a file"),
+        ('"file": "{0}/pipe.jsonl", "offset": 0', "pipe.jsonl is not a regular file"),
+        ('"file": "/dev/zero", "offset": 0', "/dev/zero is not a regular file"),
+        ('"file": "{0}", "offset": 0', "is not a regular file"),
+        ('"file": "a\\u0000b.jsonl", "offset": 0', "embedded null byte"),
+        ('"file": "http://a.invalid/b.jsonl", "offset": 0', "http://a.invalid/b.jsonl is not on"),
+        ('"file": "filecache::http://a.invalid/b.jsonl", "offset": 0', "is not on this machine"),
+        ('"file": "hf:a/b", "offset": 0', "hf:a/b is not on this machine"),
+        ('"file": ' + "[" * 100_000 + ', "offset": 0', "origins.jsonl does not tell"),
+    ],
+)
+def test_no_pipe_device_or_other_machine_is_read(tmp_path: Path, place: str, note: str):
+    folder = build_small(tmp_path)
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    move_origins(folder, place.replace("{0}", str(tmp_path)))
+    (view,) = Inspector(open_dataset(folder)).describe("train", [0])
+    assert view.spans[0].sentences == ()
+    assert note in view.spans[0].note
+
+
+def test_other_machines_are_asked_if_told_to(tmp_path: Path):
+    folder = build_small(tmp_path)
+    path = folder / "origins.jsonl"
+    path.write_text(path.read_text().replace('"file": "/', '"file": "file:///'))
+    dataset = open_dataset(folder)
+    (view,) = Inspector(dataset).describe("train", [0])
+    assert view.spans[0].sentences == ()
+    assert view.spans[0].note.endswith("is not on this machine; --follow-origins reads it there.")
+    (view,) = Inspector(dataset, follows_remote=True).describe("train", [0])
+    assert view.spans[0].sentences
+
+
+@pytest.mark.parametrize("content", ["[1]", '{"identity": 3}', "[" * 100_000])
+def test_a_log_of_something_else_tells_nothing(tmp_path: Path, content: str):
+    folder = build_small(tmp_path)
+    (folder / "build.log.jsonl").write_text(content)
+    (view,) = Inspector(open_dataset(folder)).describe("train", [0])
+    assert view.spans[0].note == "build.log.jsonl does not tell how it was read"
+    convert_dataset(folder, tmp_path / "out")
+    assert verify_dataset(tmp_path / "out") == []
+
+
+def test_pipes_beside_the_shards_are_not_waited_for(tmp_path: Path):
+    folder = build_small(tmp_path)
+    for name in ("origins.jsonl", "build.log.jsonl"):
+        (folder / name).unlink()
+        os.mkfifo(folder / name)
+    (view,) = Inspector(open_dataset(folder)).describe("train", [0])
+    assert view.spans[0].note == "origins.jsonl does not tell where it was read"
+    convert_dataset(folder, tmp_path / "out")
+    assert verify_dataset(tmp_path / "out") == []
+
+
+def test_a_label_of_its_own_is_shown_as_such(tmp_path: Path):
+    folder = build_small(tmp_path)
+
+    def relabel(columns: InstanceColumns) -> InstanceColumns:
+        return columns._replace(next_sentence_label=np.full_like(columns.next_sentence_label, 7))
+
+    spoil(folder, relabel)
+    (view,) = Inspector(open_dataset(folder)).describe("train", [0])
+    assert view.next_sentence == "label 7"
 
 
 def test_hostile_text_is_shown_and_not_obeyed(tmp_path: Path):

@@ -1,5 +1,6 @@
 import dataclasses
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +119,19 @@ def test_folder_without_a_manifest_says_what_to_do(tmp_path: Path):
         read_manifest(tmp_path)
     with pytest.raises(DatasetError, match="no such folder"):
         read_manifest(tmp_path / "no")
+
+
+def test_a_folder_whose_name_is_no_text_is_refused(tmp_path: Path):
+    with pytest.raises(
+        DatasetError, match=r"^the name of a\\xff is not UTF-8; rename the folder\.$"
+    ):
+        read_manifest(Path("a\udcff"))
+
+
+def test_a_pipe_is_no_manifest(tmp_path: Path):
+    os.mkfifo(tmp_path / "manifest.json")
+    with pytest.raises(DatasetError, match=r"manifest\.json: it is not a regular file\.$"):
+        read_manifest(tmp_path)
 
 
 def test_files_listed_twice_or_for_no_split_are_refused(tmp_path: Path):

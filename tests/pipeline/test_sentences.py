@@ -72,3 +72,12 @@ def test_a_wrapped_sentence_stays_whole() -> None:
 def test_given_sentences_are_lines_whatever_they_hold() -> None:
     rule = sentence_rule(BuildConfig(layout="sentences"))
     assert find_sentences("One. Two.\nThree\u2028four.", rule) == ["One. Two.", "Three\u2028four."]
+
+
+def test_an_unknown_language_is_split_like_english() -> None:
+    """So say `--help` and docs/method.md; should this change, such codes can be refused."""
+    text = "Dr. Meier kam am 3. Januar. Er blieb."
+    english, german = (find_sentences(text, f"sentencex:{code}") for code in ("en", "de"))
+    assert english != german
+    for code in ("xx", "de-de"):
+        assert find_sentences(text, f"sentencex:{code}") == english

@@ -3,6 +3,7 @@ import dataclasses
 import io
 import itertools
 import json
+import os
 import shutil
 import tarfile
 from collections.abc import Callable, Iterator
@@ -15,12 +16,14 @@ import pytest
 from tests.pipeline.small_datasets import build_small, folder_checksums, slice_columns, spoil
 
 from clozemill.pipeline.columns import InstanceColumns
+from clozemill.pipeline.convert import convert_dataset
 from clozemill.pipeline.documents import copy_id, document_id
 from clozemill.pipeline.errors import DatasetError
 from clozemill.pipeline.files import file_checksum
 from clozemill.pipeline.instances import MaskBatch
 from clozemill.pipeline.manifest import read_manifest, write_manifest
 from clozemill.pipeline.progress import Progress
+from clozemill.pipeline.remask import remask_dataset
 from clozemill.pipeline.shards import write_documents
 from clozemill.pipeline.verify import Finding, verify_dataset
 
@@ -121,6 +124,18 @@ def test_tokenizer_files_are_compared(pairs: Path):
     assert verify_dataset(pairs) == [
         Finding(file="tokenizer/extra.json", problem="it is no part of the dataset; delete it"),
         Finding(file="tokenizer/vocab.txt", problem="its bytes are not those that were written"),
+    ]
+
+
+def test_files_that_are_none_are_found(pairs: Path):
+    (pairs / "tokenizer" / "vocab.txt").unlink()
+    (pairs / "tokenizer" / "vocab.txt").mkdir()
+    (pairs / "tokenizer" / "tokenizer.json").unlink()
+    os.mkfifo(pairs / "tokenizer" / "tokenizer.json")
+    problem = "cannot read {}: it is not a regular file."
+    assert verify_dataset(pairs) == [
+        Finding(file=name, problem=problem.format(pairs / name))
+        for name in ("tokenizer/tokenizer.json", "tokenizer/vocab.txt")
     ]
 
 
@@ -418,6 +433,12 @@ def test_expectations_of_something_else_are_found(pairs: Path):
         assert all("expect" in finding.problem for finding in findings)
 
 
+def test_masks_are_not_counted_into_a_ledger_of_something_else(pairs: Path, tmp_path: Path):
+    change_manifest(pairs, ledger={"x": 1})
+    with pytest.raises(DatasetError, match="^the ledger of the dataset is not made of counts; "):
+        remask_dataset(pairs, tmp_path / "out", {"mask_variants": 1})
+
+
 @pytest.mark.parametrize("ledger", [{"a": 1}, {"a": {"b": {"c": "d"}}}, {}])
 def test_ledger_of_something_else_is_found(pairs: Path, ledger: dict[str, Any]):
     change_manifest(pairs, ledger=ledger)
@@ -426,11 +447,24 @@ def test_ledger_of_something_else_is_found(pairs: Path, ledger: dict[str, Any]):
     assert all(finding.file == "manifest.json" for finding in findings)
 
 
-def test_settings_that_no_build_accepts_are_found(pairs: Path):
-    configuration = {**read_manifest(pairs).configuration, "masked_lm_prob": 3}
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"masked_lm_prob": 3}, "masked_lm_prob is 3; it must be between 0.0 and 1.0."),
+        ({"source_weight": [[1]]}, "source_weight is ((1,),); it must be a table of numbers."),
+        ({"source_weight": [1]}, "source_weight is (1,); it must be a table of numbers."),
+    ],
+)
+def test_settings_that_no_build_accepts_are_found(
+    pairs: Path, tmp_path: Path, change: dict[str, Any], problem: str
+):
+    configuration = {**read_manifest(pairs).configuration, **change}
     change_manifest(pairs, configuration=configuration)
-    (finding,) = verify_dataset(pairs)
-    assert "masked_lm_prob is 3" in finding.problem
+    text = f"the configuration in manifest.json is none: {problem}"
+    assert verify_dataset(pairs) == [Finding(file="manifest.json", problem=text)]
+    with pytest.raises(DatasetError) as caught:
+        convert_dataset(pairs, tmp_path / "out")
+    assert str(caught.value) == text
 
 
 def rename_member(path: Path, name: str) -> None:

@@ -24,8 +24,11 @@ from tests.pipeline.small_corpora import (
 
 from clozemill.pipeline.build import build
 from clozemill.pipeline.config import BuildConfig
+from clozemill.pipeline.convert import convert_dataset
 from clozemill.pipeline.errors import ClozemillError, ConfigError, DatasetError, InputError
 from clozemill.pipeline.progress import Progress
+from clozemill.pipeline.vocab import VocabularySettings
+from clozemill.pipeline.vocab_build import build_vocabulary
 from clozemill.pipeline.workspace import open_workspace
 
 
@@ -80,7 +83,7 @@ def test_the_same_command_again_has_nothing_to_do(
 def test_weights_of_sources_are_met_again_as_the_same(
     few: Path, syllables: Path, tmp_path: Path
 ) -> None:
-    config = small_config(few, syllables, tmp_path / "out", source_weight=(("", 1.5), ("x", 2.0)))
+    config = small_config(few, syllables, tmp_path / "out", source_weight=(("", 1.5),))
     leave_unfinished(config)
     finish(config)
     assert build(config).was_finished
@@ -342,6 +345,50 @@ def test_two_builds_of_one_folder_exclude_each_other(tmp_path: Path) -> None:
     assert not out.exists()
     with open_workspace(out):
         assert (out / ".build" / "lock").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("x" * 300, "cannot write to {}: File name too long; choose another --out."),
+        ("x/" * 3000, "cannot write to {}: File name too long; choose another --out."),
+        ("a\0b", "cannot write to {}: embedded null byte; choose another --out."),
+    ],
+)
+def test_an_output_whose_name_cannot_be_used_is_said(
+    tmp_path: Path, name: str, message: str
+) -> None:
+    out = tmp_path / name
+    with pytest.raises(ConfigError) as caught, open_workspace(out):
+        pass
+    assert str(caught.value) == message.format(out)
+
+
+def test_an_output_whose_name_is_no_text_is_said() -> None:
+    with (
+        pytest.raises(ConfigError, match=r"^--out a\\xff is not UTF-8; choose another --out\.$"),
+        open_workspace(Path("a\udcff")),
+    ):
+        pass
+
+
+def test_nothing_is_written_into_a_dataset(few: Path, syllables: Path, tmp_path: Path) -> None:
+    small_build(few, syllables, tmp_path / "data")
+    before = everything_in(tmp_path)
+    (tmp_path / "link").symlink_to(tmp_path / "data")
+    for out in (tmp_path / "data" / "sub", tmp_path / "link" / "tokenizer" / "sub"):
+        message = f"{out} lies inside the dataset {tmp_path / 'data'}, which can hold nothing "
+        with pytest.raises(ConfigError, match=f"^{message}else; choose another --out.$"):
+            convert_dataset(tmp_path / "data", out)
+        with pytest.raises(ConfigError, match=f"^{message}"):
+            build_vocabulary(
+                BuildConfig(inputs=(str(few),)),
+                VocabularySettings(),
+                out,
+                on_progress=lambda progress: None,
+            )
+    (tmp_path / "link").unlink()
+    assert everything_in(tmp_path) == before
 
 
 def test_an_output_that_cannot_be_written_is_said(tmp_path: Path) -> None:

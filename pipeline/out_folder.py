@@ -1,0 +1,41 @@
+"""Whether a folder can be written at all, before anything is made."""
+
+import os
+from pathlib import Path
+
+from clozemill.pipeline.errors import ConfigError
+from clozemill.pipeline.files import has_utf8_name, printable
+from clozemill.pipeline.manifest import MANIFEST_NAME
+
+
+def check_out(out: Path) -> None:
+    """Make sure that a folder's name can be used and that it lies in no dataset.
+
+    A dataset holds what its manifest names and nothing else, so `clozemill verify` would find a
+    folder inside one.
+
+    Raises:
+        ConfigError: It cannot be written there.
+    """
+    if not has_utf8_name(out):
+        raise ConfigError(f"--out {printable(str(out))} is not UTF-8; choose another --out.")
+    try:
+        out.exists()
+        parents = out.resolve().parents
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise ConfigError(f"cannot write to {out}: {reason}; choose another --out.") from error
+    for parent in parents:
+        if _is_dataset(parent):
+            raise ConfigError(
+                f"{out} lies inside the dataset {parent}, which can hold nothing else; choose "
+                "another --out."
+            )
+
+
+def _is_dataset(folder: Path) -> bool:
+    try:
+        names = os.listdir(folder) if (folder / MANIFEST_NAME).is_file() else ()
+    except OSError:
+        return False
+    return any(name.startswith("train-") for name in names)
