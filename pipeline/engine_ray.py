@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from clozemill.pipeline.engine import SINGLE_THREADED, Result, Results, Task
+from clozemill.pipeline.engine import WORKER_ENVIRONMENT, Result, Results, Task
 from clozemill.pipeline.errors import ClozemillError, ConfigError
 
 _MOST_RETRIES = 8
@@ -84,7 +84,7 @@ class RayEngine:
                     address=self._address,
                     log_to_driver=False,
                     logging_level="warning",
-                    runtime_env={"env_vars": SINGLE_THREADED},
+                    runtime_env={"env_vars": WORKER_ENVIRONMENT},
                 )
         except OSError as error:
             raise ConfigError(

@@ -58,7 +58,8 @@ def find_paragraphs(text: str) -> list[str]:
     >>> find_paragraphs("One paragraph.\nAnother.")
     ['One paragraph.', 'Another.']
     """
-    return _BLANK_LINE.split(text) if is_hard_wrapped(text) else text.split("\n")
+    lines = text.split("\n")
+    return _BLANK_LINE.split(text) if _are_hard_wrapped(lines) else lines
 
 
 def is_hard_wrapped(text: str) -> bool:
@@ -72,7 +73,10 @@ def is_hard_wrapped(text: str) -> bool:
     >>> is_hard_wrapped("- Would you like some tea, or rather coffee?\n- No, thank you. Not today.")
     False
     """
-    lines = text.split("\n")
+    return _are_hard_wrapped(text.split("\n"))
+
+
+def _are_hard_wrapped(lines: list[str]) -> bool:
     num_long = sum(len(line) > WRAP_WIDTH for line in lines)
     if len(lines) == 1 or num_long * LINES_PER_LONG_ONE > len(lines):
         return False

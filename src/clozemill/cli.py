@@ -149,10 +149,16 @@ def build(
     - for standard input, or hf:NAME[:CONFIG][:SPLIT]. Interrupted or killed, the same command
     resumes and ends with the same bytes.
     """
+    from clozemill.pipeline.engine import start_fork_server, usable_cores
+
+    config = config_from_flags(context, config_path, flags)
+    if config.engine == "local" and not dry_run and (config.workers or usable_cores()) > 1:
+        # Before this process imports the same, so that both import at once.
+        start_fork_server()
+
     from clozemill import tables
     from clozemill.pipeline.build import build as run_build
 
-    config = config_from_flags(context, config_path, flags)
     if dry_run:
         from clozemill.pipeline.estimate import estimate_build
 

@@ -14,7 +14,7 @@ import psutil
 import pytest
 from tests.pipeline.small_corpora import environment
 
-from clozemill.pipeline.engine import SINGLE_THREADED, LocalEngine, make_engine, usable_cores
+from clozemill.pipeline.engine import WORKER_ENVIRONMENT, LocalEngine, make_engine, usable_cores
 from clozemill.pipeline.errors import ClozemillError, InputError
 
 
@@ -45,7 +45,7 @@ def sleep_long(seconds: float) -> int:
 
 
 def variables(number: int) -> dict[str, str | None]:
-    return {name: os.environ.get(name) for name in SINGLE_THREADED}
+    return {name: os.environ.get(name) for name in WORKER_ENVIRONMENT}
 
 
 def first_signal_of_a_worker(number: int) -> object:
@@ -77,7 +77,7 @@ def test_one_worker_is_this_process_and_two_are_others(engine: LocalEngine) -> N
 def test_workers_keep_to_one_thread_unless_told_otherwise(engine: LocalEngine) -> None:
     assert "OMP_NUM_THREADS" not in os.environ
     results = list(engine.run(variables, range(2)))
-    assert results == [SINGLE_THREADED] * 2
+    assert results == [WORKER_ENVIRONMENT] * 2
     assert "OMP_NUM_THREADS" not in os.environ
 
 
