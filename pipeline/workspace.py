@@ -202,19 +202,19 @@ class Workspace:
         A task that was killed has left no receipt, so its files are known by name alone. Where
         there is a dataset, such files are the dataset's.
         """
-        if self.is_finished:
-            return []
-        files = [path.name for path in self.out.iterdir() if _OUTPUT_NAME.fullmatch(path.name)]
-        return [*files, *_OWN_FILES]
+        return [] if self.is_finished else self._names_that_look_ours()
 
     def _dataset_names(self) -> list[str]:
         """Return the files of the dataset but its manifest, which may be damaged."""
         try:
             manifest = read_manifest(self.out)
         except DatasetError:
-            files = [path.name for path in self.out.iterdir() if _OUTPUT_NAME.fullmatch(path.name)]
-            return [*files, *_OWN_FILES]
+            return self._names_that_look_ours()
         return [*(entry.path for entry in manifest.files), *_OWN_FILES]
+
+    def _names_that_look_ours(self) -> list[str]:
+        names = [path.name for path in self.out.iterdir() if _OUTPUT_NAME.fullmatch(path.name)]
+        return [*names, *_OWN_FILES]
 
     def _delete(self, names: Iterable[str]) -> None:
         for name in names:

@@ -288,9 +288,9 @@ def random_segments(documents: Lengths, index: int, wanted: int) -> list[Segment
     return found
 
 
-def pairs_of(instances: Instances) -> list[Pair]:
-    """Return what a kernel drew, in the form of this module."""
-    spans = [
+def segments_of(instances: Instances) -> list[Segment]:
+    """Return every span of what a kernel drew, in the form of this module."""
+    return [
         Segment(*(int(value) for value in row))
         for row in zip(
             instances.span_document,
@@ -301,6 +301,11 @@ def pairs_of(instances: Instances) -> list[Pair]:
             strict=True,
         )
     ]
+
+
+def pairs_of(instances: Instances) -> list[Pair]:
+    """Return what a kernel drew, in the form of this module."""
+    spans = segments_of(instances)
     return [
         Pair(spans[2 * n], spans[2 * n + 1], int(label), int(k))
         for n, (label, k) in enumerate(

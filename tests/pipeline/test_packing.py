@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.pipeline.reference import Lengths, Segment, corpus_of
+from tests.pipeline.reference import Lengths, Segment, corpus_of, segments_of
 
 from clozemill.pipeline.instances import Corpus, Instances
 from clozemill.pipeline.packing import LONG_SENTENCES, PackLoss, PackRule, pack_sentences
@@ -12,17 +12,7 @@ NO_LOSS = PackLoss(0, 0, 0, 0, 0)
 
 
 def blocks_of(instances: Instances) -> list[list[Segment]]:
-    spans = [
-        Segment(*(int(value) for value in row))
-        for row in zip(
-            instances.span_document,
-            instances.span_first_sentence,
-            instances.span_num_sentences,
-            instances.span_cut_front,
-            instances.span_cut_back,
-            strict=True,
-        )
-    ]
+    spans = segments_of(instances)
     starts = instances.span_starts.tolist()
     return [spans[begin:end] for begin, end in zip(starts, starts[1:], strict=False)]
 
