@@ -19,3 +19,11 @@ class TokenizerError(ClozemillError):
 
 class DatasetError(ClozemillError):
     """A dataset folder or shard that is absent, damaged or does not match its manifest."""
+
+
+class ModelError(ClozemillError):
+    """An encoder's configuration or weights that cannot be used."""
+
+
+class RunError(ClozemillError):
+    """A training run that cannot start, go on or be read."""
