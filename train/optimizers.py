@@ -1,0 +1,255 @@
+"""Optimizers, which parameters decay, and an optimizer's state as named tensors.
+
+All three are decoupled: the decay of a weight is no part of its gradient and of the moments.
+
+    BertAdam   u = m / (sqrt(v) + eps)              + wd * w     w -= lr * u
+    AdamW      u = m' / (sqrt(v') + eps)            + wd * w     w -= lr * u
+    Lamb       r = m' / (sqrt(v') + eps)            + wd * w     w -= lr * (|w| / |r|) * r
+
+with m = b1 * m + (1 - b1) * g, v = b2 * v + (1 - b2) * g^2, and m' = m / (1 - b1^t),
+v' = v / (1 - b2^t) at step t. The gradient is clipped before, by its norm over all parameters;
+none of the optimizers clips.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from clozemill.pipeline.errors import RunError
+from clozemill.train.config import PretrainConfig
+
+_EXEMPT = ("LayerNorm", "layer_norm", "bias")
+"""A parameter with one of these in its name does not decay
+(`google-research/bert optimization.py:65`)."""
+
+
+class DecayNames(NamedTuple):
+    """The parameters of a model, by whether weight decay applies to them."""
+
+    decayed: tuple[str, ...]
+    """Matrices, embeddings among them."""
+
+    exempt: tuple[str, ...]
+    """Scales of LayerNorm, and biases."""
+
+
+def decay_names(model: nn.Module) -> DecayNames:
+    """Return which parameters decay and which do not, for the log."""
+    names = [name for name, parameter in _named(model).items() if parameter.requires_grad]
+    return DecayNames(
+        tuple(name for name in names if not _is_exempt(name)), tuple(filter(_is_exempt, names))
+    )
+
+
+def _is_exempt(name: str) -> bool:
+    return any(part in name for part in _EXEMPT)
+
+
+def _named(model: nn.Module) -> dict[str, nn.Parameter]:
+    """Return the parameters by the names that the bare model gives them.
+
+    Wrappers of `accelerate` put `module.` before a name, and `torch.compile` `_orig_mod.`.
+    """
+    return {
+        name.replace("_orig_mod.", "").removeprefix("module."): parameter
+        for name, parameter in model.named_parameters()
+    }
+
+
+def make_optimizer(config: PretrainConfig, model: nn.Module) -> Optimizer:
+    """Return the optimizer of a run, with a learning rate of 0 until `set_learning_rate`.
+
+    The model must be on its device. AdamW is torch's, fused where the device has that.
+    """
+    parameters, names = _named(model), decay_names(model)
+    decays = (float(config.weight_decay), 0.0)
+    groups = [
+        {"params": [parameters[name] for name in group], "weight_decay": decay}
+        for group, decay in zip(names, decays, strict=True)
+    ]
+    settings: dict[str, Any] = {
+        "lr": 0.0,
+        "betas": (float(config.beta1), float(config.beta2)),
+        "eps": float(config.epsilon),
+    }
+    if config.optimizer == "bert-adam":
+        return BertAdam(groups, **settings)
+    if config.optimizer == "lamb":
+        return Lamb(groups, **settings)
+    is_fused = all(p.device.type in ("cpu", "cuda") for p in parameters.values())
+    return torch.optim.AdamW(groups, **settings, fused=is_fused)
+
+
+def set_learning_rate(optimizer: Optimizer, rate: float) -> None:
+    """Make the next steps with this learning rate."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+
+
+Groups = Iterable[dict[str, Any]]
+
+
+class _Moments(NamedTuple):
+    """The parameters of a group that have a gradient, and what goes with them, in one order."""
+
+    weights: list[Tensor]
+    gradients: list[Tensor]
+    means: list[Tensor]
+    """m."""
+    squares: list[Tensor]
+    """v."""
+    steps: list[float]
+    """t: how often each was updated, this time included."""
+
+
+class _MomentsOptimizer(Optimizer):
+    """The loop that BertAdam and Lamb share: moments, an update of them, decay, the step."""
+
+    def __init__(
+        self, groups: Groups, *, lr: float, betas: tuple[float, float], eps: float
+    ) -> None:
+        """Take parameter groups with a `weight_decay` each."""
+        super().__init__(groups, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": 0.0})
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Update every parameter that has a gradient."""
+        for group in self.param_groups:
+            moments = self._moments(group)
+            if not moments.weights:
+                continue
+            _average_gradients(moments, group["betas"])
+            updates = self._direction(moments, group)
+            if group["weight_decay"]:
+                torch._foreach_add_(updates, moments.weights, alpha=group["weight_decay"])
+                self._scale(updates, moments.weights)
+            torch._foreach_add_(moments.weights, updates, alpha=-group["lr"])
+
+    def _moments(self, group: dict[str, Any]) -> _Moments:
+        weights = [weight for weight in group["params"] if weight.grad is not None]
+        for weight in weights:
+            if not self.state[weight]:
+                self.state[weight] = {
+                    "step": torch.zeros(()),
+                    "exp_avg": torch.zeros_like(weight),
+                    "exp_avg_sq": torch.zeros_like(weight),
+                }
+            self.state[weight]["step"] += 1.0
+        states = [self.state[weight] for weight in weights]
+        return _Moments(
+            weights,
+            [weight.grad for weight in weights],
+            [state["exp_avg"] for state in states],
+            [state["exp_avg_sq"] for state in states],
+            [float(state["step"]) for state in states],
+        )
+
+    def _direction(self, moments: _Moments, group: dict[str, Any]) -> list[Tensor]:
+        """Return the updates before decay."""
+        raise NotImplementedError
+
+    def _scale(self, updates: list[Tensor], weights: list[Tensor]) -> None:
+        """Scale the updates of weights that decay."""
+
+
+class BertAdam(_MomentsOptimizer):
+    """Adam without bias correction, as BERT was trained (`optimization.py:88-171`).
+
+    As m and v start at 0, the update of step 1 is (1 - b1) / sqrt(1 - b2) whatever the gradient:
+    3.16 for the original's 0.9 and 0.999, against AdamW's 1.
+    """
+
+    def _direction(self, moments: _Moments, group: dict[str, Any]) -> list[Tensor]:
+        roots = torch._foreach_sqrt(moments.squares)
+        torch._foreach_add_(roots, group["eps"])
+        return list(torch._foreach_div(moments.means, roots))
+
+
+class Lamb(_MomentsOptimizer):
+    """LAMB (You et al. 2020, algorithm 2), with phi the identity.
+
+    As NVIDIA's `FusedLAMB` without `use_nvlamb`, and as Google's, parameters that are exempt from
+    decay are not scaled by the trust ratio either, and the ratio is 1 where a norm is 0. Theirs
+    clips the whole gradient to norm 1 first; here that is `clip_norm`, as for every optimizer.
+    """
+
+    def _direction(self, moments: _Moments, group: dict[str, Any]) -> list[Tensor]:
+        beta1, beta2 = group["betas"]
+        roots = torch._foreach_sqrt(moments.squares)
+        torch._foreach_div_(roots, [math.sqrt(1.0 - beta2**step) for step in moments.steps])
+        torch._foreach_add_(roots, group["eps"])
+        torch._foreach_mul_(roots, [1.0 - beta1**step for step in moments.steps])
+        return list(torch._foreach_div(moments.means, roots))
+
+    def _scale(self, updates: list[Tensor], weights: list[Tensor]) -> None:
+        norms = zip(torch._foreach_norm(weights), torch._foreach_norm(updates), strict=True)
+        ratios = [torch.where((w > 0) & (r > 0), w / r, 1.0) for w, r in norms]
+        torch._foreach_mul_(updates, ratios)
+
+
+def _average_gradients(moments: _Moments, betas: tuple[float, float]) -> None:
+    beta1, beta2 = betas
+    gradients = moments.gradients
+    torch._foreach_mul_(moments.means, beta1)
+    torch._foreach_add_(moments.means, gradients, alpha=1.0 - beta1)
+    torch._foreach_mul_(moments.squares, beta2)
+    torch._foreach_addcmul_(moments.squares, gradients, gradients, 1.0 - beta2)
+
+
+def optimizer_tensors(optimizer: Optimizer, model: nn.Module) -> dict[str, Tensor]:
+    """Return the optimizer's state as tensors named `exp_avg.PARAMETER` and the like.
+
+    Together with the settings of the run it is all that the optimizer knows: the learning rate
+    is set anew at each step. The tensors are the optimizer's own, not copies.
+
+    Args:
+        optimizer: From `make_optimizer`, also as `accelerate` wraps it.
+        model: The model whose parameters it has, also wrapped.
+    """
+    return {
+        f"{key}.{name}": value
+        for name, parameter in _named(model).items()
+        for key, value in optimizer.state.get(parameter, {}).items()
+    }
+
+
+def load_optimizer_tensors(
+    optimizer: Optimizer, model: nn.Module, tensors: Mapping[str, Tensor]
+) -> None:
+    """Give the optimizer the state that `optimizer_tensors` returned; tensors are copied.
+
+    Raises:
+        RunError: A tensor belongs to no parameter, has another shape, or one is missing.
+    """
+    parameters = {n: p for n, p in _named(model).items() if p.requires_grad}
+    state: dict[str, dict[str, Tensor]] = {}
+    for full_name, tensor in tensors.items():
+        key, _, name = full_name.partition(".")
+        if name not in parameters:
+            raise _does_not_fit(f"holds {full_name}, which belongs to no parameter")
+        shape = tuple(parameters[name].shape)
+        if key != "step" and tuple(tensor.shape) != shape:
+            raise _does_not_fit(f"holds {full_name} of shape {tuple(tensor.shape)}, not {shape}")
+        state.setdefault(name, {})[key] = tensor.detach().clone()
+    for name in parameters:
+        if state and state.get(name, {}).keys() != {"step", "exp_avg", "exp_avg_sq"}:
+            raise _does_not_fit(f"lacks a tensor of {name}")
+    in_order = [p for group in optimizer.param_groups for p in group["params"]]
+    place_of = {id(parameter): place for place, parameter in enumerate(in_order)}
+    optimizer.load_state_dict(
+        {
+            "state": {place_of[id(parameters[name])]: value for name, value in state.items()},
+            "param_groups": optimizer.state_dict()["param_groups"],
+        }
+    )
+
+
+def _does_not_fit(what: str) -> RunError:
+    return RunError(
+        f"the saved state of the optimizer {what}; it is of another model or optimizer, so start "
+        "from its weights alone, with --init-from."
+    )
