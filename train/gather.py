@@ -139,7 +139,7 @@ def _find_mask_fault(
             num_misplaced = 0
             for place in range(masks.starts[overlay], masks.starts[overlay + 1]):
                 position = np.int64(masks.positions[place])
-                num_misplaced += position <= before
+                num_misplaced += 1 if position <= before else 0
                 before = position
                 largest = max(largest, np.int64(masks.token_ids[place]))
             if num_misplaced or before >= length:
