@@ -16,10 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from clozemill.model.bert import BertForPreTraining
-
-IGNORED_LABEL = -100
-"""Label of a position that is not predicted, as in Hugging Face's collators."""
-
+from clozemill.train.collate import IGNORED
 
 Batch = dict[str, Tensor]
 """A collated micro-batch: see `PretrainingCollator`."""
@@ -55,16 +52,16 @@ class Targets(NamedTuple):
 
 
 class LossSums(NamedTuple):
-    """Sums over a micro-batch; all but the first two are without gradient."""
+    """Sums over a micro-batch, named as in `metrics.Window`; only the first two have gradients."""
 
-    mlm_loss: Tensor
+    mlm_loss_sum: Tensor
     """Cross-entropy in nats, summed over the selected positions."""
 
-    nsp_loss: Tensor
+    nsp_loss_sum: Tensor
     """Cross-entropy in nats, summed over the pairs."""
 
-    mask_only_loss: Tensor
-    """The part of `mlm_loss` at positions that show [MASK]."""
+    mask_only_loss_sum: Tensor
+    """The part of `mlm_loss_sum` at positions that show [MASK]."""
 
     mlm_correct: Tensor
     """Selected positions whose most likely token is the original."""
@@ -110,7 +107,7 @@ def find_targets(batch: Batch, mask_id: int) -> Targets:
     question that a GPU would have to stop for.
     """
     labels = batch["labels"].reshape(-1)
-    positions = (labels != IGNORED_LABEL).nonzero().squeeze(1)
+    positions = (labels != IGNORED).nonzero().squeeze(1)
     shown = batch["input_ids"].reshape(-1)[positions]
     return Targets(positions, labels[positions], shown == mask_id, batch.get("next_sentence_label"))
 
@@ -128,14 +125,17 @@ def loss_sums(
     >>> logits = torch.log(torch.tensor([[0.8, 0.2], [0.75, 0.25]]))
     >>> where, originals = torch.tensor([2, 4]), torch.tensor([0, 1])
     >>> targets = Targets(where, originals, torch.tensor([False, True]), None)
-    >>> f"{loss_sums(logits, None, targets).mlm_loss / 2:.6f}"  # (-ln 0.8 - ln 0.25) / 2
+    >>> f"{loss_sums(logits, None, targets).mlm_loss_sum / 2:.6f}"  # (-ln 0.8 - ln 0.25) / 2
     '0.804719'
     """
     losses = F.cross_entropy(prediction_logits.float(), targets.original_ids, reduction="none")
     nothing = losses.new_zeros(())
     nsp_loss = nsp_correct = nothing
-    if next_sentence_logits is not None and targets.next_sentence_label is not None:
-        wanted = targets.next_sentence_label
+    wanted = targets.next_sentence_label
+    if next_sentence_logits is not None and wanted is None:
+        # A head that is not trained still has a gradient, of 0: ranks wait for every parameter's.
+        nsp_loss = 0.0 * next_sentence_logits.sum()
+    elif next_sentence_logits is not None:
         nsp_loss = F.cross_entropy(next_sentence_logits.float(), wanted, reduction="sum")
         nsp_correct = (next_sentence_logits.detach().argmax(1) == wanted).sum()
     with torch.no_grad():

@@ -15,35 +15,27 @@ import torch
 from accelerate import Accelerator
 from torch import nn
 
-from clozemill.train.loss import (
-    IGNORED_LABEL,
-    Batch,
-    Inputs,
-    LossSums,
-    Targets,
-    find_inputs,
-    find_targets,
-)
+from clozemill.train.collate import IGNORED
+from clozemill.train.loss import Batch, Inputs, LossSums, Targets, find_inputs, find_targets
+from clozemill.train.metrics import Window
+from clozemill.train.optimizers import set_learning_rate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepResult:
     """What one step saw and did, over all ranks."""
 
-    sums: dict[str, float]
-    """Sums over the global batch: losses (nats), right answers, and counts, by column name."""
+    window: Window
+    """Its sums and counts."""
 
     gradient_norm: float
     """Euclidean norm of the whole gradient before clipping."""
 
     is_finite: bool
-    """Whether the optimizer could step; if not, the weights are those before."""
+    """Whether the optimizer was called; if not, the weights are those before."""
 
     should_stop: bool
     """Whether some rank was asked to stop."""
-
-
-_COUNTS = ("selected", "pairs", "masked", "tokens", "positions", "instances", "stop")
 
 
 class Learner:
@@ -94,70 +86,52 @@ class Learner:
             learning_rate: Of this step.
             is_asked_to_stop: Of this rank; any rank stops all, after the step.
         """
-        counts = self._global_counts(micro_batches, is_asked_to_stop)
+        counts, should_stop = self._global_counts(micro_batches, is_asked_to_stop)
         losses = self._backward(micro_batches, number, counts)
         limit = self.clip_norm or math.inf
         norm = float(self.accelerator.clip_grad_norm_(self.objective.parameters(), limit))
-        sums = {**counts, **self._reduced(dict(zip(LossSums._fields, losses, strict=True)))}
-        is_scaled = self.accelerator.scaler is not None
+        window = Window(steps=1, **counts, **_as_window(losses))
+        is_finite = math.isfinite(window.mlm_loss_sum + window.nsp_loss_sum)
         # A loss scaler expects gradients beyond fp16 now and then, and skips such steps itself.
-        is_finite = math.isfinite(sums["mlm_loss"] + sums["nsp_loss"]) and (
-            is_scaled or math.isfinite(norm)
-        )
-        if is_finite:
-            for group in self.optimizer.param_groups:
-                group["lr"] = learning_rate
+        if is_finite and (math.isfinite(norm) or self.accelerator.scaler is not None):
+            set_learning_rate(self.optimizer, learning_rate)
             self.optimizer.step()
+        else:
+            is_finite = False
         self.optimizer.zero_grad()
-        should_stop = sums.pop("stop") > 0
         return StepResult(
-            sums=sums, gradient_norm=norm, is_finite=is_finite, should_stop=should_stop
+            window=window, gradient_norm=norm, is_finite=is_finite, should_stop=should_stop
         )
 
     def _backward(
-        self, micro_batches: Sequence[Batch], number: int, counts: dict[str, float]
+        self, micro_batches: Sequence[Batch], number: int, counts: dict[str, int]
     ) -> list[float]:
-        """Leave the gradient of the global batch in the parameters; return this rank's sums."""
+        """Leave the gradient of the global batch in the parameters; return its loss sums."""
         self.objective.train()
         world, rank = self.accelerator.num_processes, self.accelerator.process_index
-        totals = torch.zeros(len(LossSums._fields), dtype=torch.float64)
-        totals = totals.to(self.accelerator.device)
+        device = self.accelerator.device
+        totals = torch.zeros(len(LossSums._fields), dtype=torch.float64, device=device)
         for turn, batch in enumerate(micro_batches):
             is_last = turn == len(micro_batches) - 1
             # By the micro-batch's place in the global batch, which no number of ranks changes.
             seed_dropout(self.seed, number, turn * world + rank)
-            with self._synchronised(is_last):
-                sums = micro_batch_sums(
-                    self.objective, batch, mask_id=self.mask_id, device=self.accelerator.device
-                )
-                loss = sums.mlm_loss / max(counts["selected"], 1)
-                loss = loss + sums.nsp_loss / max(counts["pairs"], 1)
+            with contextlib.nullcontext() if is_last else self.accelerator.no_sync(self.objective):
+                sums = micro_batch_sums(self.objective, batch, mask_id=self.mask_id, device=device)
+                loss = sums.mlm_loss_sum / max(counts["selected"], 1)
+                loss = loss + sums.nsp_loss_sum / max(counts["pairs"], 1)
                 # Data-parallel training averages over ranks what is to be summed.
                 self.accelerator.backward(loss * world)
             totals += torch.stack([value.detach().double() for value in sums])
-        return [float(value) for value in totals.tolist()]
-
-    def _synchronised(self, is_last: bool) -> contextlib.AbstractContextManager[Any]:
-        """Return where gradients are exchanged: after the last micro-batch of a step alone."""
-        return contextlib.nullcontext() if is_last else self.accelerator.no_sync(self.objective)
+        return sum_over_ranks(self.accelerator, totals)
 
     def _global_counts(
         self, micro_batches: Sequence[Batch], is_asked_to_stop: bool
-    ) -> dict[str, float]:
-        own = dict.fromkeys(_COUNTS, 0.0)
-        own["stop"] = float(is_asked_to_stop)
-        for batch in micro_batches:
-            for name, count in count_batch(batch, self.mask_id).items():
-                own[name] += count
-        return self._reduced(own)
-
-    def _reduced(self, values: dict[str, float]) -> dict[str, float]:
-        """Return the sums over all ranks."""
-        if self.accelerator.num_processes == 1:
-            return values
-        own = torch.tensor(list(values.values()), dtype=torch.float64)
-        total = self.accelerator.reduce(own.to(self.accelerator.device), "sum")
-        return dict(zip(values, total.tolist(), strict=True))
+    ) -> tuple[dict[str, int], bool]:
+        """Return the counts of the global batch, and whether any rank was asked to stop."""
+        own = sum_counts(count_batch(batch, self.mask_id) for batch in micro_batches)
+        vector = torch.tensor([*own.values(), int(is_asked_to_stop)], dtype=torch.float64)
+        *counts, stops = sum_over_ranks(self.accelerator, vector.to(self.accelerator.device))
+        return dict(zip(own, map(int, counts), strict=True)), stops > 0
 
 
 def seed_dropout(seed: int, step: int, micro_batch: int) -> None:
@@ -172,18 +146,24 @@ def seed_dropout(seed: int, step: int, micro_batch: int) -> None:
     torch.manual_seed(int(words[0]))
 
 
-def count_batch(batch: Batch, mask_id: int) -> dict[str, float]:
-    """Return the counts of a micro-batch: selected, pairs, masked, tokens, positions, instances."""
-    is_selected = batch["labels"] != IGNORED_LABEL
+def count_batch(batch: Batch, mask_id: int) -> dict[str, int]:
+    """Return the counts of a micro-batch, named as in `metrics.Window`."""
+    is_selected = batch["labels"] != IGNORED
     rows = len(batch["input_ids"])
     return {
-        "selected": float(is_selected.sum()),
-        "masked": float((is_selected & (batch["input_ids"] == mask_id)).sum()),
-        "pairs": float(rows if "next_sentence_label" in batch else 0),
-        "tokens": float(batch["attention_mask"].sum()),
-        "positions": float(batch["input_ids"].numel()),
-        "instances": float(rows),
+        "selected": int(is_selected.sum()),
+        "mask_only": int((is_selected & (batch["input_ids"] == mask_id)).sum()),
+        "pairs": rows if "next_sentence_label" in batch else 0,
+        "instances": rows,
+        "tokens": int(batch["attention_mask"].sum()),
+        "positions": batch["input_ids"].numel(),
     }
+
+
+def sum_counts(counts: Iterable[dict[str, int]]) -> dict[str, int]:
+    """Return the sums of the counts of at least one micro-batch, by name."""
+    rows = list(counts)
+    return {name: sum(row[name] for row in rows) for name in rows[0]}
 
 
 def micro_batch_sums(
@@ -197,3 +177,48 @@ def micro_batch_sums(
 
 def _moved(tensors: Iterable[Any], device: torch.device) -> Iterator[Any]:
     return (None if part is None else part.to(device, non_blocking=True) for part in tensors)
+
+
+def sum_over_ranks(accelerator: Accelerator, values: torch.Tensor) -> list[float]:
+    """Return the sums of each rank's values."""
+    if accelerator.num_processes > 1:
+        values = accelerator.reduce(values, "sum")
+    return [float(value) for value in values.tolist()]
+
+
+def _as_window(sums: Sequence[float]) -> dict[str, Any]:
+    """Return loss sums by name; right answers are whole numbers."""
+    named = zip(LossSums._fields, sums, strict=True)
+    return {name: int(value) if name.endswith("_correct") else value for name, value in named}
+
+
+def evaluate(
+    accelerator: Accelerator, objective: nn.Module, batches: Iterable[Batch], *, mask_id: int
+) -> Window:
+    """Return the sums over all batches of all ranks, without dropout.
+
+    With stored masks the same weights give the same sums every time, whatever masks they were
+    trained on.
+
+    Args:
+        accelerator: Decides device, precision and ranks.
+        objective: Not wrapped for data-parallel training: only sums are exchanged.
+        batches: Of this rank, at least one; together the ranks have each instance once.
+        mask_id: Id of `[MASK]`.
+    """
+    was_training = objective.training
+    objective.eval()
+    device = accelerator.device
+    totals = torch.zeros(len(LossSums._fields), dtype=torch.float64, device=device)
+    counts = []
+    with torch.inference_mode():
+        for batch in batches:
+            sums = micro_batch_sums(objective, batch, mask_id=mask_id, device=device)
+            totals += torch.stack([value.double() for value in sums])
+            counts.append(count_batch(batch, mask_id))
+    objective.train(was_training)
+    own = sum_counts(counts)
+    vector = torch.cat([totals, torch.tensor(list(own.values()), device=device).double()])
+    sums_of_all = sum_over_ranks(accelerator, vector)
+    losses, numbers = sums_of_all[: len(totals)], sums_of_all[len(totals) :]
+    return Window(**_as_window(losses), **dict(zip(own, map(int, numbers), strict=True)))
