@@ -20,7 +20,7 @@ from clozemill.pipeline.files import (
     is_temporary,
     open_regular,
 )
-from clozemill.train.execution import Execution
+from clozemill.train.facts import RunFacts
 from clozemill.train.json_records import canonical_json, from_json, parse_object, to_json
 from clozemill.train.metrics import Window
 from clozemill.train.tensors import Tensors, read_tensors, write_tensors
@@ -48,22 +48,13 @@ class TrainingState:
     """Instances of that epoch that were consumed."""
 
     num_tokens: int
-    """Real tokens seen so far, over all epochs."""
+    """Tokens seen so far without padding, over all epochs."""
 
     num_instances: int
     """Instances seen so far, over all epochs."""
 
-    settings_fingerprint: str
-    """Of the settings that decide training; the run's `run.json` has them by name."""
-
-    dataset_digest: str
-    """Of the split that is trained on, with its masks."""
-
-    tokenizer_hash: str
-    """Of the tokenizer that made its ids."""
-
-    execution: Execution
-    """What computed this."""
+    facts: RunFacts
+    """What the run is, and what computed this."""
 
     window: Window = field(default_factory=Window)
     """Sums since the last logged row."""
@@ -133,7 +124,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
     if path.exists():
         if defect(path) is None:
             return path
-        _delete(path)
+        delete_checkpoint(path)
     try:
         with atomic_folder(path) as aside:
             write_tensors(aside / MODEL_NAME, checkpoint.model)
@@ -155,28 +146,28 @@ def load_checkpoint(path: Path) -> Checkpoint:
     Raises:
         RunError: It is incomplete, damaged, or not one of ours.
     """
-    table = _read_state_file(path)
-    _check_files(path, table.files)
     return Checkpoint(
-        state=table.state,
+        state=read_complete_state(path),
         model=read_tensors(path / MODEL_NAME),
         optimizer=read_tensors(path / OPTIMIZER_NAME),
     )
 
 
-def read_state(path: Path) -> TrainingState:
-    """Return where a checkpoint stands, without reading its tensors.
+def read_complete_state(path: Path) -> TrainingState:
+    """Return where a checkpoint stands, after comparing its files with their checksums.
 
     Raises:
-        RunError: Its state is missing, damaged, or not one of ours.
+        RunError: It is incomplete, damaged, or not one of ours.
     """
-    return _read_state_file(path).state
+    table = _read_state_file(path)
+    _check_files(path, table.files)
+    return table.state
 
 
 def defect(path: Path) -> str | None:
     """Return why a checkpoint is not complete, or None if it is; reads all its bytes."""
     try:
-        _check_files(path, _read_state_file(path).files)
+        read_complete_state(path)
     except RunError as error:
         return str(error)
     return None
@@ -193,7 +184,7 @@ def find_latest(folder: Path) -> tuple[Path | None, list[str]]:
         RunError: There are checkpoints, but none is complete.
     """
     skipped: list[str] = []
-    for path in _newest_first(folder):
+    for _, path in list_checkpoints(folder):
         reason = defect(path)
         if reason is None:
             return path, skipped
@@ -222,15 +213,15 @@ def rotate(folder: Path, keep: int) -> list[Path]:
     remove_leftovers(folder)
     kept: list[Path] = []
     deleted: list[Path] = []
-    found = _newest_first(folder)
-    for path in found if len(found) > keep else ():
+    found = list_checkpoints(folder)
+    for _, path in found if len(found) > keep else ():
         if len(kept) < keep:
             if defect(path) is None:
                 kept.append(path)
         else:
             deleted.append(path)
     for path in deleted:
-        _delete(path)
+        delete_checkpoint(path)
     return deleted
 
 
@@ -241,14 +232,14 @@ def remove_leftovers(folder: Path) -> None:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def _newest_first(folder: Path) -> list[Path]:
-    """Return what is named like a checkpoint, by the number of its step."""
+def list_checkpoints(folder: Path) -> list[tuple[int, Path]]:
+    """Return step and path of what is named like a checkpoint, whole or not, newest first."""
     names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
     found = [(int(match[1]), name) for name in names if (match := _STEP_FOLDER.fullmatch(name))]
-    return [folder / name for _, name in sorted(found, reverse=True)]
+    return [(step, folder / name) for step, name in sorted(found, reverse=True)]
 
 
-def _delete(path: Path) -> None:
+def delete_checkpoint(path: Path) -> None:
     """Delete a checkpoint; killed meanwhile, no half of one is left under its name."""
     aside = aside_path(path)
     path.rename(aside)

@@ -13,7 +13,8 @@ from clozemill.train.checkpoints import (
     rotate,
     save_checkpoint,
 )
-from clozemill.train.tensors import put_model_tensors, put_optimizer_tensors
+from clozemill.train.optimizers import load_optimizer_tensors
+from clozemill.train.tensors import put_model_tensors
 
 
 def names(folder: Path) -> list[str]:
@@ -26,7 +27,7 @@ def resumed(path: Path) -> SmallTraining:
     training.step(999)
     saved = load_checkpoint(path)
     put_model_tensors(training.model, saved.model, where="m")
-    put_optimizer_tensors(training.optimizer, training.model, saved.optimizer, where="o")
+    load_optimizer_tensors(training.optimizer, training.model, saved.optimizer)
     return training
 
 
