@@ -17,7 +17,7 @@ from clozemill.train.config import PretrainConfig
 from clozemill.train.facts import RunFacts, current_execution, run_facts
 from clozemill.train.instances import PretrainingInstances
 from clozemill.train.loader import LoaderSettings
-from clozemill.train.loss import PretrainingObjective
+from clozemill.train.loss import Batch, PretrainingObjective
 from clozemill.train.optimizers import make_optimizer
 from clozemill.train.order import BatchOrder
 from clozemill.train.runs import CHECKPOINTS_NAME, read_run
@@ -65,6 +65,12 @@ class Assembly:
         """The objective without the wrapper of data-parallel training."""
         plain: PretrainingObjective = self.accelerator.unwrap_model(self.learner.objective)
         return plain
+
+    def without_unused(self, batch: Batch) -> Batch:
+        """Return a micro-batch without the labels of a head that the encoder does not have."""
+        if self.model.config.next_sentence:
+            return batch
+        return {name: tensor for name, tensor in batch.items() if name != "next_sentence_label"}
 
 
 def assemble(config: PretrainConfig, accelerator: Accelerator) -> Assembly:

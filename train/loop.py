@@ -1,7 +1,6 @@
 """The loop over steps, and when it logs, evaluates and saves."""
 
 import dataclasses
-import itertools
 import time
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
@@ -10,10 +9,10 @@ from clozemill.pipeline.errors import RunError
 from clozemill.train.assembly import Assembly
 from clozemill.train.checkpoints import Checkpoint, TrainingState, rotate, save_checkpoint
 from clozemill.train.launch import StopRequest, on_main
-from clozemill.train.loader import evaluation_batches, micro_batches
+from clozemill.train.loader import evaluation_batches
 from clozemill.train.loss import Batch
 from clozemill.train.metrics import Window
-from clozemill.train.nonfinite import describe_nonfinite
+from clozemill.train.replay import describe_nonfinite, steps_of
 from clozemill.train.reporting import Reporter
 from clozemill.train.runs import Run
 from clozemill.train.schedules import learning_rate
@@ -48,7 +47,8 @@ class Loop:
             RunError: The loss is not finite, or the disk is full.
         """
         num_steps = self.parts.schedule.num_steps
-        for batches, wait_seconds in _timed(self._batches_of_steps(num_steps)):
+        steps = steps_of(self.parts, range(self.step, num_steps))
+        for (_, batches), wait_seconds in _timed(steps):
             begin = time.perf_counter()
             result = self._take_step(batches, request)
             seconds = time.perf_counter() - begin + wait_seconds
@@ -59,17 +59,6 @@ class Loop:
             if result.should_stop:
                 break
         self._save()
-
-    def _batches_of_steps(self, num_steps: int) -> Iterator[list[Batch]]:
-        """Yield this rank's micro-batches of each step that is left."""
-        parts = self.parts
-        steps = range(self.step, num_steps)
-        found = map(
-            parts.without_unused, micro_batches(parts.instances, parts.order, parts.loading, steps=steps)
-        )
-        turns = parts.loading.turns(parts.order.global_batch_size)
-        for _ in steps:
-            yield list(itertools.islice(found, turns))
 
     def _take_step(self, batches: list[Batch], request: StopRequest) -> StepResult:
         parts = self.parts

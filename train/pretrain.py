@@ -65,10 +65,10 @@ def pretrain(config: PretrainConfig, *, on_row: OnRow | None = None) -> Pretrain
         if run.checkpoint is not None:
             checkpoint = load_checkpoint(run.checkpoint)
             put_checkpoint(checkpoint, parts.model, parts.learner.optimizer, where=run.checkpoint)
-        reporter = Reporter(parts, on_row)
-        log = on_main(accelerator, lambda: stack.enter_context(reporter.open(run)))
-        loop = Loop(parts, run, reporter, stack.enter_context(stopping_at_a_step()))
-        loop.run()
+        reporter = stack.enter_context(Reporter(parts, run, on_row))
+        request = stack.enter_context(stopping_at_a_step())
+        loop = Loop(parts, run, reporter)
+        loop.run(request)
     return PretrainReport(
         folder=run.folder,
         step=loop.step,

@@ -55,7 +55,11 @@ class Reporter:
         if self._log is not None:
             self._log.sync()
 
-    def close(self) -> None:
+    def __enter__(self) -> "Reporter":
+        """Return the reporter."""
+        return self
+
+    def __exit__(self, *error: object) -> None:
         """End the log and trackers."""
         if self._log is not None:
             self._log.close()
