@@ -16,14 +16,17 @@ from clozemill.train.checkpoints import Checkpoint, find_latest, load_checkpoint
 from clozemill.train.config import PretrainConfig
 from clozemill.train.facts import RunFacts, current_execution, run_facts
 from clozemill.train.instances import PretrainingInstances
-from clozemill.train.loader import LoaderSettings
+from clozemill.train.loader import LoaderSettings, MicroBatches, evaluation_batches
 from clozemill.train.loss import Batch, PretrainingObjective
-from clozemill.train.optimizers import make_optimizer
+from clozemill.train.optimizers import load_optimizer_tensors, make_optimizer
 from clozemill.train.order import BatchOrder
 from clozemill.train.runs import CHECKPOINTS_NAME, read_run
 from clozemill.train.schedules import Schedule, make_schedule
 from clozemill.train.steps import Learner
-from clozemill.train.tensors import put_model_tensors, put_optimizer_tensors
+from clozemill.train.tensors import put_model_tensors
+
+VALIDATION = "validation"
+"""The split that a run is evaluated on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +50,9 @@ class Assembly:
 
     loading: LoaderSettings
     """This rank's share."""
+
+    evaluation: MicroBatches | None
+    """This rank's share of the validation split under its first stored masks, if there is one."""
 
     model: BertForPreTraining
     """The encoder, not wrapped."""
@@ -107,15 +113,25 @@ def assemble(config: PretrainConfig, accelerator: Accelerator) -> Assembly:
         config=config,
         accelerator=accelerator,
         dataset=dataset,
-        order=BatchOrder(
-            instances, global_batch_size=config.global_batch_size, seed=config.seed
-        ),
+        order=BatchOrder(instances, global_batch_size=config.global_batch_size, seed=config.seed),
         instances=instances,
         loading=loading,
+        evaluation=_evaluation(config, dataset, loading),
         model=model,
         learner=learner,
         schedule=make_schedule(config, num_steps),
         facts=run_facts(config, model=model.config, dataset=dataset, execution=execution),
+    )
+
+
+def _evaluation(
+    config: PretrainConfig, dataset: Dataset, loading: LoaderSettings
+) -> MicroBatches | None:
+    if VALIDATION not in dataset.splits:
+        return None
+    loading = dataclasses.replace(loading, num_workers=0)
+    return evaluation_batches(
+        dataset, loading, split=VALIDATION, num_instances=config.eval_instances
     )
 
 
@@ -138,9 +154,7 @@ def model_config(config: PretrainConfig, dataset: Dataset) -> BertConfig:
         hidden_act=config.hidden_act,
         hidden_dropout_prob=config.hidden_dropout,
         attention_probs_dropout_prob=config.attention_dropout,
-        max_position_embeddings=(
-            config.max_position_embeddings or dataset.manifest.max_seq_length
-        ),
+        max_position_embeddings=(config.max_position_embeddings or dataset.manifest.max_seq_length),
         next_sentence=has_pairs if config.next_sentence is None else config.next_sentence,
         pad_token_id=dataset.manifest.tokenizer.special_ids["pad"],
     )
@@ -231,7 +245,7 @@ def put_checkpoint(
 ) -> None:
     """Give a model and its optimizer the tensors of a checkpoint."""
     put_model_tensors(model, checkpoint.model, where=str(where))
-    put_optimizer_tensors(optimizer, model, checkpoint.optimizer, where=str(where))
+    load_optimizer_tensors(optimizer, model, checkpoint.optimizer)
 
 
 def _device_name(device: torch.device) -> str:

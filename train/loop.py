@@ -6,22 +6,20 @@ from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 from clozemill.pipeline.errors import RunError
-from clozemill.train.assembly import Assembly
+from clozemill.train.assembly import VALIDATION, Assembly
 from clozemill.train.checkpoints import Checkpoint, TrainingState, rotate, save_checkpoint
 from clozemill.train.launch import StopRequest, on_main
-from clozemill.train.loader import evaluation_batches
 from clozemill.train.loss import Batch
 from clozemill.train.metrics import Window
+from clozemill.train.optimizers import optimizer_tensors
 from clozemill.train.replay import describe_nonfinite, steps_of
 from clozemill.train.reporting import Reporter
 from clozemill.train.runs import Run
 from clozemill.train.schedules import learning_rate
 from clozemill.train.steps import StepResult, evaluate
-from clozemill.train.tensors import model_tensors, optimizer_tensors
+from clozemill.train.tensors import model_tensors
 
 Item = TypeVar("Item")
-
-_VALIDATION = "validation"
 
 
 class Loop:
@@ -77,8 +75,10 @@ class Loop:
         return result
 
     def _after_step(self, result: StepResult, *, is_last: bool) -> None:
-        """Log, evaluate and save where it is time to: in this order, so that a checkpoint's step
-        has all its rows."""
+        """Log, evaluate and save where it is time to.
+
+        In this order, so that a checkpoint's step has all its rows.
+        """
         config = self.parts.config
         if _is_due(self.step, config.log_every) or is_last:
             self._log(result)
@@ -94,7 +94,7 @@ class Loop:
             epoch=parts.order.epoch_of(self.step - 1),
             learning_rate=learning_rate(parts.schedule, self.step - 1),
             gradient_norm=result.gradient_norm,
-            measured=parts.measure(),
+            measured=self.reporter.measure(),
         )
         self._window = Window()
         self.reporter.write(row)
@@ -102,20 +102,17 @@ class Loop:
     def _evaluate(self) -> None:
         """Log the losses on the validation split, if there is one, with its first stored masks."""
         parts = self.parts
-        if _VALIDATION not in parts.dataset.splits:
+        if parts.evaluation is None:
             return
         begin = time.perf_counter()
-        batches = evaluation_batches(
-            parts.dataset, parts.loading, num_instances=parts.config.eval_instances
-        )
         window = evaluate(
             parts.accelerator,
             parts.objective,
-            map(parts.without_unused, batches),
+            map(parts.without_unused, parts.evaluation),
             mask_id=parts.learner.mask_id,
         )
         window = dataclasses.replace(window, seconds=time.perf_counter() - begin)
-        self.reporter.write(window.evaluation_row(step=self.step, split=_VALIDATION))
+        self.reporter.write(window.evaluation_row(step=self.step, split=VALIDATION))
 
     def _save(self) -> None:
         """Save a checkpoint of this step unless there is one."""

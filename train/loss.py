@@ -132,12 +132,13 @@ def loss_sums(
     nothing = losses.new_zeros(())
     nsp_loss = nsp_correct = nothing
     wanted = targets.next_sentence_label
-    if next_sentence_logits is not None and wanted is None:
-        # A head that is not trained still has a gradient, of 0: ranks wait for every parameter's.
-        nsp_loss = 0.0 * next_sentence_logits.sum()
-    elif next_sentence_logits is not None:
-        nsp_loss = F.cross_entropy(next_sentence_logits.float(), wanted, reduction="sum")
-        nsp_correct = (next_sentence_logits.detach().argmax(1) == wanted).sum()
+    if next_sentence_logits is not None:
+        if wanted is None:
+            # A head that is not trained has a gradient of 0: ranks wait for every parameter's.
+            nsp_loss = 0.0 * next_sentence_logits.sum()
+        else:
+            nsp_loss = F.cross_entropy(next_sentence_logits.float(), wanted, reduction="sum")
+            nsp_correct = next_sentence_logits.detach().argmax(1).eq(wanted).sum()
     with torch.no_grad():
         mask_only_loss = torch.where(targets.is_masked, losses, nothing).sum()
         # argmax refuses a dimension without rows only for V = 0, which no vocabulary has.

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 from accelerate.utils import gather_object
 
@@ -106,9 +107,7 @@ def steps_of(parts: Assembly, steps: range) -> Iterator[tuple[int, list[Batch]]]
         yield step, [parts.without_unused(next(found)) for _ in range(turns)]
 
 
-def instance_losses(
-    parts: Assembly, step: int, batches: Iterable[Batch]
-) -> Iterator[InstanceLoss]:
+def instance_losses(parts: Assembly, step: int, batches: Iterable[Batch]) -> Iterator[InstanceLoss]:
     """Yield the instances of this rank's micro-batches, with their losses under the weights now."""
     own = micro_batches_of(
         parts.order.global_batch(step),
@@ -138,7 +137,7 @@ def _instance_loss(parts: Assembly, batch: Batch, instance_id: str, index: int) 
     return InstanceLoss(
         instance_id=instance_id,
         number=number,
-        variant=parts.instances.schedule.variant_of(epoch),
+        variant=_variant_of(parts, epoch),
         num_tokens=int(batch["attention_mask"].sum()),
         num_selected=num_selected,
         mlm_loss=float(sums.mlm_loss_sum) / max(1, num_selected),
@@ -146,9 +145,11 @@ def _instance_loss(parts: Assembly, batch: Batch, instance_id: str, index: int) 
     )
 
 
-def describe_nonfinite(
-    parts: Assembly, step: int, batches: list[Batch], result: StepResult
-) -> str:
+def _variant_of(parts: Assembly, epoch: int) -> int:
+    return int(parts.instances.schedule.variants_of(np.array([epoch]))[0])
+
+
+def describe_nonfinite(parts: Assembly, step: int, batches: list[Batch], result: StepResult) -> str:
     """Return what to tell of a step whose loss or gradient is not finite; all ranks must call it.
 
     Args:
@@ -172,6 +173,6 @@ def describe_nonfinite(
     return (
         f"the loss of step {step + 1} is not finite (MLM sum {window.mlm_loss_sum}, NSP sum "
         f"{window.nsp_loss_sum}, gradient norm {result.gradient_norm}; epoch {epoch}, variant "
-        f"{parts.instances.schedule.variant_of(epoch)}); {alone}. The weights before it are saved: "
+        f"{_variant_of(parts, epoch)}); {alone}. The weights before it are saved: "
         f"look at the step with --replay {step + 1}, or start again with a lower learning rate."
     )

@@ -9,8 +9,9 @@ from typing import Any, TypeAlias
 import torch
 
 from clozemill.train.assembly import Assembly
-from clozemill.train.metrics import Measured, MetricsLog, Row
+from clozemill.train.metrics import MetricsLog, Row
 from clozemill.train.runs import Run
+from clozemill.train.throughput import device_peak
 
 OnRow: TypeAlias = Callable[[Row], None]
 
@@ -34,9 +35,17 @@ class Reporter:
         if parts.accelerator.is_main_process:
             self._log = MetricsLog(run.metrics, last_step=run.step)
             self.notices = self._log.notices
+        self._peak_flops = self._measure_peak() if parts.accelerator.is_main_process else None
         if parts.config.log_with is not None:
             settings = {n: v for n, v in parts.facts.settings.items() if v is not None}
             parts.accelerator.init_trackers(_TRACKED_PROJECT, config=settings)
+
+    def _measure_peak(self) -> float:
+        """Return the FLOP/s of the devices of all ranks together."""
+        names = {"no": "fp32"}
+        precision = self._accelerator.mixed_precision
+        peak = device_peak(self._accelerator.device, names.get(precision, precision))
+        return peak.flops_per_second * self._accelerator.num_processes
 
     def write(self, row: Row) -> None:
         """Add a row to the log, and pass it on.
@@ -49,6 +58,11 @@ class Reporter:
             if self._on_row is not None:
                 self._on_row(row)
         self._accelerator.log(_numbers(row), step=row.step)
+
+    def measure(self) -> Measured:
+        """Return what a row says of the machine."""
+        device = self._accelerator.device
+        return Measured(peak_flops=self._peak_flops, peak_memory_bytes=_peak_memory(device))
 
     def sync(self) -> None:
         """Force the log to disk."""
@@ -75,7 +89,7 @@ def _numbers(row: Row) -> dict[str, Any]:
     }
 
 
-def peak_memory(device: torch.device) -> int:
+def _peak_memory(device: torch.device) -> int:
     """Return the most bytes used so far: of a GPU by tensors, else of this process in all."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
