@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from clozemill.pipeline.config import BuildConfig
-from clozemill.train.config import PretrainConfig
+from clozemill.train.config import RECIPES, PretrainConfig, read_recipe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +84,11 @@ SECTIONS = (
     ),
 )
 
+RECIPES_TEXT = (
+    "`--recipe NAME`, from `train/recipes/`; - is the default. Where they come from and where they "
+    "differ from it stands in those files and in [training.md](training.md)."
+)
+
 
 def settings_page() -> str:
     """Return the page: a table for each kind of setting of each record."""
@@ -98,7 +103,20 @@ def settings_page() -> str:
                 for item in dataclasses.fields(section.record)
                 if item.metadata["kind"] == kind
             ]
+    lines += ["", "## Recipes of a training run", "", RECIPES_TEXT, "", *_recipe_rows()]
     return "\n".join(lines) + "\n"
+
+
+def _recipe_rows() -> list[str]:
+    """Return a table with a row for each setting that some recipe has."""
+    recipes = {name: read_recipe(name) for name in RECIPES}
+    rows = [f"| setting | {' | '.join(RECIPES)} |", "| --- |" + " --- |" * len(RECIPES)]
+    for item in dataclasses.fields(PretrainConfig):
+        values = [recipe.get(item.name) for recipe in recipes.values()]
+        if any(value is not None for value in values):
+            cells = ["-" if value is None else f"`{value}`" for value in values]
+            rows.append(f"| `{item.name}` | {' | '.join(cells)} |")
+    return rows
 
 
 def _row(item: "dataclasses.Field[object]") -> str:
