@@ -39,6 +39,9 @@ class PretrainReport:
     notices: tuple[str, ...]
     """What a person should know, a sentence each."""
 
+    rows: tuple[Row, ...]
+    """The whole log; empty in all processes but the first, which is the one to print."""
+
     @property
     def is_finished(self) -> bool:
         """Whether the run has all its steps; else it was asked to stop."""
@@ -73,6 +76,7 @@ def pretrain(config: PretrainConfig, *, on_row: OnRow | None = None) -> Pretrain
         step=loop.step,
         num_steps=parts.schedule.num_steps,
         notices=(*run.notices, *reporter.notices),
+        rows=tuple(read_metrics(run.metrics)) if accelerator.is_main_process else (),
     )
 
 

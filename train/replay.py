@@ -69,7 +69,7 @@ class Replay:
     """Those of this rank, in the order of its micro-batches, with the weights before the step."""
 
 
-def replay(config: PretrainConfig, step: int) -> Replay:
+def replay_step(config: PretrainConfig, step: int) -> Replay:
     """Take a step of a run again, from the newest checkpoint before it; write nothing.
 
     Raises:

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import torch
 
 from clozemill.train.assembly import Assembly
-from clozemill.train.metrics import MetricsLog, Row
+from clozemill.train.metrics import Measured, MetricsLog, Row
 from clozemill.train.runs import Run
 from clozemill.train.throughput import device_peak
 
@@ -45,7 +45,8 @@ class Reporter:
         names = {"no": "fp32"}
         precision = self._accelerator.mixed_precision
         peak = device_peak(self._accelerator.device, names.get(precision, precision))
-        return peak.flops_per_second * self._accelerator.num_processes
+        num_ranks: int = self._accelerator.num_processes
+        return peak.flops_per_second * num_ranks
 
     def write(self, row: Row) -> None:
         """Add a row to the log, and pass it on.
