@@ -19,6 +19,7 @@ from clozemill.train.checkpoints import load_checkpoint
 from clozemill.train.config import PretrainConfig
 from clozemill.train.launch import on_main, start_accelerator, stopping_at_a_step
 from clozemill.train.loop import Loop
+from clozemill.train.metrics import Row, read_metrics
 from clozemill.train.reporting import OnRow, Reporter
 from clozemill.train.runs import open_run
 

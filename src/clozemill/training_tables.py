@@ -1,6 +1,7 @@
 """What a person sees of a training: a live line, and the table at its end."""
 
 import contextlib
+import dataclasses
 import sys
 import time
 from collections.abc import Iterator
@@ -10,7 +11,10 @@ from rich.live import Live
 from rich.text import Text
 
 from clozemill.train.metrics import EvaluationRow, Row, StartRow, TrainRow
+from clozemill.train.pretrain import PretrainReport
+from clozemill.train.replay import Replay
 from clozemill.train.reporting import OnRow
+from clozemill.views import View, new_table, render
 
 _SECONDS_BETWEEN_LINES = 10.0
 

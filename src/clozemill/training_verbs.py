@@ -46,7 +46,8 @@ def pretrain(
     if replay is not None:
         from clozemill.train.replay import replay_step
 
-        return show(training_tables.replay_view(replay_step(config, replay)), is_json)
+        show(training_tables.replay_view(replay_step(config, replay)), is_json)
+        return 0
 
     from clozemill.train.pretrain import pretrain as run_pretraining
 
