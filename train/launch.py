@@ -39,6 +39,8 @@ def start_accelerator(config: PretrainConfig) -> Accelerator:
         )
     return Accelerator(
         mixed_precision=_ACCELERATE_NAMES[precision],
+        # Unless it is told so, accelerate takes several processes without a GPU for one each.
+        cpu=not torch.accelerator.is_available(),
         log_with=config.log_with,
         project_dir=config.out,
         step_scheduler_with_optimizer=False,

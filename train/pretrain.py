@@ -69,6 +69,8 @@ def pretrain(config: PretrainConfig, *, on_row: OnRow | None = None) -> Pretrain
             checkpoint = load_checkpoint(run.checkpoint)
             put_checkpoint(checkpoint, parts.model, parts.learner.optimizer, where=run.checkpoint)
         reporter = stack.enter_context(Reporter(parts, run, on_row))
+        if run.step is None:
+            reporter.write_start(parts.dataset, config.eval_instances)
         request = stack.enter_context(stopping_at_a_step())
         loop = Loop(parts, run, reporter)
         loop.run(request)

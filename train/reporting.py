@@ -8,8 +8,10 @@ from typing import Any, TypeAlias
 
 import torch
 
+from clozemill.pipeline.dataset import Dataset
 from clozemill.train.assembly import Assembly
-from clozemill.train.metrics import Measured, MetricsLog, Row
+from clozemill.train.baselines import measure_baselines
+from clozemill.train.metrics import Measured, MetricsLog, Row, StartRow
 from clozemill.train.runs import Run
 from clozemill.train.throughput import device_peak
 
@@ -59,6 +61,22 @@ class Reporter:
             if self._on_row is not None:
                 self._on_row(row)
         self._accelerator.log(_numbers(row), step=row.step)
+
+    def write_start(self, dataset: Dataset, eval_instances: int | None) -> None:
+        """Write the reference lines of the data, which take a few seconds to find."""
+        if self._log is None:
+            return
+        found = measure_baselines(dataset, eval_instances=eval_instances)
+        self.write(
+            StartRow(
+                mlm_uniform_loss=found.even_loss,
+                mlm_unigram_entropy=found.unigram_entropy,
+                mlm_context_free_loss=found.context_free_loss,
+                nsp_uniform_loss=found.nsp_even_loss,
+                nsp_majority_accuracy=found.nsp_majority_accuracy,
+                nsp_shortcut_accuracy=found.nsp_length_accuracy,
+            )
+        )
 
     def measure(self) -> Measured:
         """Return what a row says of the machine."""
