@@ -141,12 +141,12 @@ def config_entries(config: BertConfig) -> dict[str, Any]:
 
 def _parse_config(entries: dict[str, Any], next_sentence: bool, path: Path) -> BertConfig:
     """Return the configuration that the entries of a config.json stand for."""
-    positions = entries.get("position_embedding_type", "absolute")
-    if entries.get("model_type") != "bert" or positions != "absolute":
-        raise ModelError(
-            f"{path} has model_type {entries.get('model_type')!r} and position_embedding_type "
-            f"{positions!r}; only bert with absolute positions can be loaded."
-        )
+    for name, only, what in (
+        ("model_type", "bert", "bert"),
+        ("position_embedding_type", "absolute", "absolute positions"),
+    ):
+        if (value := entries.get(name, only)) != only:
+            raise ModelError(f"{path} has {name} {value!r}; only {what} can be loaded.")
     if entries.get("vocab_size") is None:
         raise ModelError(f"{path} has no vocab_size; copy the folder again.")
     names = {item.name for item in dataclasses.fields(BertConfig)} - set(_OWN_FIELDS)
@@ -156,7 +156,7 @@ def _parse_config(entries: dict[str, Any], next_sentence: bool, path: Path) -> B
             **fields, next_sentence=next_sentence, causal=entries.get("is_decoder") or False
         )
     except ModelError as error:
-        raise ModelError(f"{path} is no configuration of a model: {error}") from None
+        raise ModelError(f"{path} cannot be used: {error}") from None
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -187,7 +187,9 @@ def _read_weights(folder: Path) -> dict[str, Tensor]:
     index = _read_json(folder / INDEX_NAME).get("weight_map")
     files = list(index.values()) if isinstance(index, dict) else []
     if not files or not all(isinstance(name, str) and is_plain_name(name) for name in files):
-        raise ModelError(f"{folder / INDEX_NAME} names no files of weights; copy the folder again.")
+        raise ModelError(
+            f"{folder / INDEX_NAME} names no files of weights here; copy the folder again."
+        )
     tensors: dict[str, Tensor] = {}
     for name in sorted(set(files)):
         tensors |= _read_safetensors(folder / name)
@@ -198,8 +200,8 @@ def _no_weights(folder: Path) -> str:
     pickles = sorted(p.name for p in folder.iterdir() if p.suffix in (".bin", ".pt", ".pth"))
     if pickles:
         return (
-            f"{folder} has its weights in {pickles[0]}, a pickle, which can run code when loaded; "
-            "convert it with transformers' save_pretrained where you trust it."
+            f"{folder} has its weights in {pickles[0]}, a pickle, which can run code when it is "
+            "loaded; convert it with transformers' save_pretrained if you trust it."
         )
     return f"{folder} has no {WEIGHTS_NAME}; name the folder of a model in Hugging Face's form."
 
@@ -250,13 +252,13 @@ def _untied(tensors: dict[str, Tensor], entries: dict[str, Any], folder: Path) -
     for second, first in TIED.items():
         if second in tensors and not torch.equal(tensors[second], stored[first]):
             raise ModelError(
-                f"{folder} has {second} and {first} with different values; only models that "
-                "predict with their table of token embeddings can be loaded."
+                f"{folder} has different values for {second} and {first}; only a model that "
+                "predicts with its table of token embeddings can be loaded."
             )
-        if second not in tensors and entries.get("tie_word_embeddings", True) is not True:
+        if second not in tensors and entries.get("tie_word_embeddings") is False:
             raise ModelError(
-                f"{folder} is not tied (tie_word_embeddings in {CONFIG_NAME}), but has no "
-                f"{second}; save the model again."
+                f"{folder} has no {second}, but its {CONFIG_NAME} says that it is not tied "
+                "(tie_word_embeddings); save the model again."
             )
     return stored
 
@@ -271,33 +273,42 @@ def _choose_heads(
     pooler, head = (any(k.startswith(part) for k in tensors) for part in parts)
     if pooler == head and (head or next_sentence is None):
         return tensors, head
+    trouble = "which belong together" if pooler != head else "but both were asked for"
     raise ModelError(
         f"{folder} has {'a' if pooler else 'no'} pooler and {'a' if head else 'no'} next-sentence "
-        "head, but they go together; load it without next_sentence."
+        f"head, {trouble}; load it without next_sentence."
     )
 
 
 def _check_tensors(tensors: dict[str, Tensor], config: BertConfig, folder: Path) -> None:
     """Raise `ModelError` unless the tensors are those of the configuration, all of them."""
+    mend = f"copy the folder again, or correct {CONFIG_NAME}."
     if config.num_hidden_layers > len(tensors):  # or a hostile number takes for ever
         raise ModelError(
             f"{folder} has {len(tensors)} tensors, too few for the {config.num_hidden_layers} "
-            f"layers of {CONFIG_NAME} (num_hidden_layers); copy the folder again."
+            f"layers of its {CONFIG_NAME}; {mend}"
         )
     shapes = tensor_shapes(config)
     for name, shape in shapes.items():
         if name not in tensors:
-            raise ModelError(f"{folder} has no tensor {name}; it is no BERT with its heads.")
-        found = tuple(tensors[name].shape)
-        if found != shape or not tensors[name].is_floating_point():
             raise ModelError(
-                f"{name} in {folder} is {tensors[name].dtype} of shape {found}, but {CONFIG_NAME} "
-                f"asks for numbers of shape {shape} (vocab_size {config.vocab_size}); copy the "
-                "folder again."
+                f"{folder} has no tensor {name}; name a folder with a BERT and its head for "
+                "masked tokens."
+            )
+        found = tuple(tensors[name].shape)
+        if found != shape:
+            raise ModelError(
+                f"{name} in {folder} has shape {found}, but {CONFIG_NAME} asks for {shape}, with "
+                f"vocab_size {config.vocab_size}; {mend}"
+            )
+        if not tensors[name].is_floating_point():
+            raise ModelError(
+                f"{name} in {folder} holds {tensors[name].dtype}; weights are floating-point "
+                "numbers."
             )
     unexpected = sorted(set(tensors) - set(shapes))
     if unexpected:
         raise ModelError(
-            f"{folder} has the tensor {unexpected[0]}, which BERT with its heads has not; name a "
+            f"{folder} has the tensor {unexpected[0]}, which BERT for pretraining has not; name a "
             "folder of BertForPreTraining or BertForMaskedLM."
         )

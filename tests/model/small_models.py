@@ -85,7 +85,7 @@ def pull(logits: PretrainingLogits, seed: int = 3) -> Tensor:
         if tensor is not None:
             generator = torch.Generator().manual_seed(seed)
             weights = torch.randn(tensor.shape[-1], generator=generator)
-            total = total + (tensor.double().tanh() * weights).sum()
+            total = total + (tensor.cpu().double().tanh() * weights).sum()
     return total
 
 
