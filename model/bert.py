@@ -24,7 +24,7 @@ from clozemill.model.attention_cpu import attend_by_formula, prefers_formula
 from clozemill.model.config import BertConfig
 from clozemill.model.dropout import dropout
 from clozemill.model.unpadded import Unpadded, can_attend_unpadded, real_tokens
-from clozemill.model.weights import Embedding, Linear, draw_weights, keep_ties_after_load
+from clozemill.model.weights import Embedding, Linear, draw_weights, tie_weights
 from clozemill.pipeline.errors import ModelError
 
 Attend: TypeAlias = Callable[[Tensor, Tensor, Tensor, float], Tensor]
@@ -291,7 +291,7 @@ class PredictionHead(nn.Module):
     """Scores of all tokens (Devlin et al. 2019, section 3.1, task 1) [get_masked_lm_output]."""
 
     def __init__(self, config: BertConfig) -> None:
-        """Make the head; its decoder is tied by `BertForPreTraining`."""
+        """Make the head; `tie_weights` replaces what the decoder has of its own."""
         super().__init__()
         self.bias = nn.Parameter(torch.empty(config.vocab_size))
         self.transform = Transform(config)
@@ -322,8 +322,7 @@ class BertForPreTraining(nn.Module):
         self.config = config
         self.bert = Bert(config)
         self.cls = Heads(config)
-        self.tie_weights()
-        keep_ties_after_load(self)
+        tie_weights(self)  # the decoder is the table of token embeddings (V, H)
         if seed is not None:
             draw_weights(self, seed=seed, deviation=config.initializer_range)
 
@@ -369,12 +368,3 @@ class BertForPreTraining(nn.Module):
             return PretrainingLogits(predictions, None)
         pooled = self.bert.pooler(first)  # (B, H) -> (B, H)
         return PretrainingLogits(predictions, self.cls.seq_relationship(pooled))  # -> (B, 2)
-
-    def tie_weights(self) -> None:
-        """Make the decoder the table of token embeddings, and its bias that of the head.
-
-        Either is one tensor under two names, as in Hugging Face's state_dict (`weights.TIED`).
-        """
-        predictions = self.cls.predictions
-        predictions.decoder.weight = self.bert.embeddings.word_embeddings.weight  # (V, H)
-        predictions.decoder.bias = predictions.bias  # (V,)

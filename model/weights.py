@@ -14,7 +14,11 @@ TIED = {
     "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
     "cls.predictions.decoder.bias": "cls.predictions.bias",
 }
-"""Second names of two tensors in a `state_dict`, and the names under which they are stored."""
+"""Second names that two tensors have in a `state_dict`, and those they are stored under.
+
+The decoder is the table of token embeddings and has the head's bias (google-research/bert
+`get_masked_lm_output`); the names are Hugging Face's.
+"""
 
 
 class Linear(nn.Linear):
@@ -50,13 +54,23 @@ def draw_weights(model: nn.Module, *, seed: int, deviation: float) -> None:
             nn.init.trunc_normal_(parameter, std=deviation, a=-bound, b=bound, generator=generator)
 
 
-def keep_ties_after_load(model: nn.Module) -> None:
-    """Let `load_state_dict` of a model with `tie_weights` miss no second name and part no tie."""
+def tie_weights(model: nn.Module) -> None:
+    """Give each tied tensor its second name, now and after every `load_state_dict`.
+
+    A load then misses no second name, and copies nothing apart that belongs together.
+    """
+    _tie(model)
     model.register_load_state_dict_post_hook(_mend_ties)  # type: ignore[no-untyped-call]
 
 
+def _tie(model: nn.Module) -> None:
+    for second, first in TIED.items():
+        module, _, name = second.rpartition(".")
+        setattr(model.get_submodule(module), name, model.get_parameter(first))
+
+
 def _mend_ties(model: nn.Module, incompatible: Any) -> None:
-    model.tie_weights()  # type: ignore[operator]
+    _tie(model)
     missing = incompatible.missing_keys
     missing[:] = [name for name in missing if name not in TIED]
 
