@@ -59,14 +59,14 @@ class TrainingState:
     window: Window = field(default_factory=Window)
     """Sums since the last logged row."""
 
-    scaler: dict[str, float] = field(default_factory=dict)
-    """State of the loss scaler; empty without one."""
+    scaler: dict[str, int | float] = field(default_factory=dict)
+    """State of the loss scaler of fp16; empty without one."""
 
     def __post_init__(self) -> None:
-        """Raise `RunError` for counts that no training has."""
+        """Raise `RunError` for a count below 0."""
         for name in ("step", "epoch", "position", "num_tokens", "num_instances"):
-            if not 0 <= getattr(self, name) < 2**63:
-                raise RunError(f"{name} is {getattr(self, name)}; it must be from 0 to 2**63 - 1.")
+            if getattr(self, name) < 0:
+                raise RunError(f"{name} is {getattr(self, name)}; it must be at least 0.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,8 +191,8 @@ def find_latest(folder: Path) -> tuple[Path | None, list[str]]:
         skipped.append(f"skipped {path}: {reason}")
     if skipped:
         raise RunError(
-            f"{folder} holds {len(skipped)} checkpoints, but none is complete ({skipped[0]}); "
-            "copy one from elsewhere, or start again with --resume never --overwrite."
+            f"no checkpoint in {folder} is complete, of {len(skipped)} ({skipped[0]}); copy one "
+            "from elsewhere, or start again with --resume never --overwrite."
         )
     return None, skipped
 
@@ -262,9 +262,7 @@ def _write_state(folder: Path, state: TrainingState) -> None:
     try:
         text = canonical_json(to_json(table)) + "\n"
     except ValueError as error:
-        raise RunError(
-            f"the state of step {state.step} has a number that is not finite."
-        ) from error
+        raise RunError(f"the state of step {state.step} has a sum that is not finite.") from error
     (folder / STATE_NAME).write_text(text, encoding="utf-8")
 
 

@@ -37,21 +37,31 @@ def _absent() -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartRow:
-    """Reference lines of the data, written once before the first step."""
+    """Reference lines of the data, written once before the first step.
+
+    The columns are the fields of `Baselines`, from which the row is made.
+    """
 
     kind: ClassVar[str] = "start"
 
     step: int = column("steps", "0.", default=0)
-    mlm_uniform_loss: float | None = column("nats", "ln V: MLM loss of a model that knows nothing.")
-    mlm_unigram_entropy: float | None = column("nats", "Entropy of the tokens that are selected.")
-    mlm_context_free_loss: float | None = column(
-        "nats", "Best MLM loss without context: what is learned lies below."
+    split: str = column("", "What the lines are of: validation, or train without one.")
+    num_instances: int = column("instances", "Instances of it that were looked at.")
+    num_selected: int = column("tokens", "Their selected tokens.")
+    num_train_instances: int = column("instances", "Training instances that were counted.")
+    even_loss: float | None = column("nats", "ln V: MLM loss of a model that knows nothing.")
+    unigram_entropy: float | None = column("nats", "Of the token frequencies.")
+    mask_token_loss: float | None = column(
+        "nats", "Loss of the frequencies at `[MASK]`: compare `mask_only_loss`."
     )
-    nsp_uniform_loss: float | None = column("nats", "ln 2; null where the recipe has no pairs.")
+    context_free_loss: float | None = column(
+        "nats", "Best MLM loss without context: what is learned from context lies below."
+    )
+    context_free_accuracy: float | None = column("share", "MLM accuracy of that predictor.")
+    nsp_even_loss: float | None = column("nats", "ln 2: NSP loss of a model that knows nothing.")
     nsp_majority_accuracy: float | None = column("share", "NSP accuracy of the commoner label.")
-    nsp_shortcut_accuracy: float | None = column(
-        "share", "NSP accuracy from lengths and forced pairs alone."
-    )
+    nsp_length_loss: float | None = column("nats", "NSP loss of the two lengths alone.")
+    nsp_length_accuracy: float | None = column("share", "NSP accuracy of the two lengths alone.")
     absent: dict[str, str] = _absent()
 
 
@@ -360,7 +370,8 @@ def _drop_rows_after(path: Path, last_step: int | None) -> list[str]:
         _write_lines(path, [row_line(row) for row in kept])
     notices = []
     if len(kept) < len(rows):
-        notices.append(f"{path}: dropped {len(rows) - len(kept)} rows after step {last_step}.")
+        count = len(rows) - len(kept)
+        notices.append(f"{path}: dropped the rows after step {last_step}: {count}.")
     if torn:
         notices.append(f"{path}: dropped a last line that was cut off.")
     return notices

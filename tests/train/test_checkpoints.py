@@ -1,20 +1,32 @@
+import contextlib
+import json
 import os
+import pickle
+import resource
 import shutil
+import struct
+import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from tests.train.small_runs import SmallTraining, save_steps, small_checkpoint
+from safetensors.torch import save_file
+from tests.train.small_runs import SmallTraining, save_steps, small_checkpoint, small_state
 
 from clozemill.pipeline.errors import RunError
+from clozemill.pipeline.files import file_checksum
 from clozemill.train.checkpoints import (
+    Checkpoint,
     find_latest,
     load_checkpoint,
     rotate,
     save_checkpoint,
 )
+from clozemill.train.metrics import Window
 from clozemill.train.optimizers import load_optimizer_tensors
-from clozemill.train.tensors import put_model_tensors
+from clozemill.train.tensors import model_tensors, put_model_tensors, read_tensors
 
 
 def names(folder: Path) -> list[str]:
@@ -97,13 +109,346 @@ def test_no_complete_checkpoint_is_an_error_and_none_at_all_is_not(tmp_path: Pat
     assert find_latest(tmp_path / "absent") == (None, [])
     (path,) = save_steps(tmp_path, 5)
     (path / "optimizer.safetensors").unlink()
-    with pytest.raises(RunError, match=r"1 checkpoint.*none is complete.*optimizer.safetensors"):
+    with pytest.raises(RunError, match=r"no checkpoint in .* is complete, of 1 .*optimizer"):
         find_latest(tmp_path)
 
 
 def test_incomplete_checkpoints_do_not_count_as_kept(tmp_path: Path) -> None:
     paths = save_steps(tmp_path, 1, 2, 3, 4)
-    shutil.rmtree(paths[3] / "state.json", ignore_errors=True)
     (paths[3] / "state.json").unlink()
     assert rotate(tmp_path, keep=1) == [paths[1], paths[0]]
     assert find_latest(tmp_path)[0] == paths[2]
+
+
+def test_the_newest_complete_checkpoint_is_never_deleted(tmp_path: Path) -> None:
+    paths = save_steps(tmp_path, 1, 2, 3)
+    for path in paths[1:]:
+        flip_a_byte(path / "model.safetensors")
+    assert rotate(tmp_path, keep=1) == []
+    assert find_latest(tmp_path)[0] == paths[0]
+
+
+def test_rotation_leaves_what_is_not_ours(tmp_path: Path) -> None:
+    save_steps(tmp_path, 1, 2)
+    for name in ("step-x", "final-step-1", "step-1.bak", ".step-1.tmp"):
+        (tmp_path / name).mkdir()
+    left = tmp_path / ".step-00000001.77-0123abcd.tmp"
+    left.mkdir()
+    rotate(tmp_path, keep=1)
+    assert names(tmp_path) == [
+        ".step-1.tmp", "final-step-1", "step-00000002", "step-1.bak", "step-x",
+    ]  # fmt: skip
+
+
+def test_rotation_deletes_a_link_and_not_what_it_names(tmp_path: Path) -> None:
+    (elsewhere,) = save_steps(tmp_path / "elsewhere", 1)
+    save_steps(tmp_path / "here", 2)
+    (tmp_path / "here" / "step-00000001").symlink_to(elsewhere)
+    assert len(rotate(tmp_path / "here", keep=1)) == 1
+    assert names(tmp_path / "here") == ["step-00000002"]
+    assert find_latest(tmp_path / "elsewhere")[0] == elsewhere
+
+
+def test_saving_a_step_again_keeps_it_if_complete_and_mends_it_if_not(tmp_path: Path) -> None:
+    (path,) = save_steps(tmp_path, 3)
+    inode = path.stat().st_ino
+    save_steps(tmp_path, 3)
+    assert path.stat().st_ino == inode
+    os.truncate(path / "model.safetensors", 50)
+    save_steps(tmp_path, 3)
+    assert find_latest(tmp_path) == (path, [])
+    assert names(tmp_path) == ["step-00000003"]
+
+
+def test_a_flipped_byte_makes_a_checkpoint_incomplete(tmp_path: Path) -> None:
+    old, new = save_steps(tmp_path, 1, 2)
+    flip_a_byte(new / "optimizer.safetensors")
+    found, skipped = find_latest(tmp_path)
+    assert found == old
+    assert "optimizer.safetensors has changed since it was written" in skipped[0]
+    with pytest.raises(RunError, match="has changed since it was written"):
+        load_checkpoint(new)
+
+
+def test_a_checkpoint_under_the_name_of_another_step_is_not_trusted(tmp_path: Path) -> None:
+    _, new = save_steps(tmp_path, 1, 2)
+    new.rename(tmp_path / "step-00000900")
+    found, skipped = find_latest(tmp_path)
+    assert found == tmp_path / "step-00000001"
+    assert "is of step 2" in skipped[0]
+
+
+def test_the_state_of_a_loss_scaler_goes_on(tmp_path: Path) -> None:
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**20)  # type: ignore[attr-defined]
+    scaler.scale(torch.ones(()))
+    state = small_state(4, scaler=scaler.state_dict())
+    saved = Checkpoint(state=state, model={}, optimizer={})
+    loaded = load_checkpoint(save_checkpoint(tmp_path, saved)).state.scaler
+    assert loaded == scaler.state_dict()
+    assert [type(loaded[name]) for name in loaded] == [
+        type(v) for v in scaler.state_dict().values()
+    ]
+    again = torch.amp.GradScaler("cpu")  # type: ignore[attr-defined]
+    again.load_state_dict(loaded)
+    assert again.get_scale() == 2.0**20
+
+
+def test_sums_that_are_not_finite_are_refused_and_leave_nothing(tmp_path: Path) -> None:
+    state = small_state(4, window=Window(mlm_loss_sum=float("nan")))
+    with pytest.raises(RunError, match="step 4 has a sum that is not finite"):
+        save_checkpoint(tmp_path, Checkpoint(state=state, model={}, optimizer={}))
+    assert names(tmp_path) == []
+
+
+def test_a_negative_step_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="step is -1"):
+        small_state(-1)
+
+
+@pytest.fixture
+def full_disk() -> Iterator[Callable[[], None]]:
+    """Give a function that lets no file grow above 2 KiB, as a full disk would not."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (2048, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_full_disk_is_one_line_and_harms_no_earlier_checkpoint(
+    tmp_path: Path, full_disk: Callable[[], None]
+) -> None:
+    (old,) = save_steps(tmp_path, 1)
+    big = SmallTraining(hidden_size=64)
+    big.step(1)
+    full_disk()
+    with pytest.raises(RunError) as error:
+        save_checkpoint(tmp_path, small_checkpoint(2, big))
+    assert str(error.value) == (
+        f"cannot save the checkpoint {tmp_path / 'step-00000002'}: File too large; earlier ones "
+        "are unharmed. Free some space, then run the same command again."
+    )
+    assert names(tmp_path) == ["step-00000001"]
+    assert find_latest(tmp_path) == (old, [])
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of its own with room for one checkpoint and a part of another."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", str(place)]
+    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("a file system of 400 KB cannot be mounted here; it takes root")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+def test_a_disk_that_fills_up_at_any_file_keeps_the_earlier_checkpoint(small_disk: Path) -> None:
+    big = SmallTraining(hidden_size=128)
+    big.step(1)
+    folder = small_disk / "checkpoints"
+    old = save_checkpoint(folder, small_checkpoint(1, big))
+    num_refused = 0
+    for num_kilobytes in range(200, 0, -20):  # from a full disk to one with room
+        (small_disk / "ballast").write_bytes(b"")
+        with contextlib.suppress(OSError):
+            (small_disk / "ballast").write_bytes(bytes(num_kilobytes << 10))
+        if (refusal := refused(folder, small_checkpoint(2, big))) is not None:
+            num_refused += 1
+            assert "No space left on device; earlier ones are unharmed" in refusal
+            assert names(folder) == ["step-00000001"]
+            assert find_latest(folder) == (old, [])
+    assert num_refused >= 3
+
+
+def refused(folder: Path, checkpoint: Checkpoint) -> str | None:
+    """Return why a checkpoint could not be saved, or None if it was."""
+    try:
+        save_checkpoint(folder, checkpoint)
+    except RunError as error:
+        return str(error)
+    return None
+
+
+def flip_a_byte(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+
+
+def edit_state(path: Path, edit: Callable[[Any], object]) -> None:
+    table = json.loads((path / "state.json").read_text())
+    edit(table)
+    (path / "state.json").write_text(json.dumps(table))
+
+
+def forge(path: Path, name: str, data: bytes) -> None:
+    """Put other bytes in the place of a file, as somebody would who knows of checksums."""
+    (path / name).write_bytes(data)
+    entry = {"num_bytes": len(data), "checksum": file_checksum(path / name)}
+    edit_state(path, lambda table: table["files"].update({name: entry}))
+
+
+class _Evil:
+    def __reduce__(self) -> Any:
+        return (os.mkdir, ("evil",))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pickle.dumps(_Evil()),
+        b"",
+        struct.pack("<Q", 2**63) + b"{}",
+        struct.pack("<Q", 10**12) + b" " * 100,
+        struct.pack("<Q", 12) + b'{"a": [[[[[',
+        struct.pack("<Q", 57) + b'{"a":{"dtype":"F32","shape":[9],"data_offsets":[0,99999]}}',
+        struct.pack("<Q", 2) + b"[]",
+    ],
+)
+@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors"])
+def test_a_file_that_is_no_safetensors_is_one_line_and_runs_nothing(
+    name: str, data: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (path,) = save_steps(tmp_path, 1)
+    forge(path, name, data)
+    with pytest.raises(RunError, match=rf"{name} is not a readable safetensors file") as error:
+        load_checkpoint(path)
+    assert "\n" not in str(error.value)
+    assert names(tmp_path) == ["step-00000001"]
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (lambda t: t.update(format_version=99), "format version 99"),
+        (lambda t: t.update(format_version=[1]), r"format version \[1\]"),
+        (lambda t: t.pop("state"), "no key 'state'"),
+        (lambda t: t.update(state=[]), r"state is \[\]; it must be an object"),
+        (lambda t: t.update(more=1), "unknown key 'more'"),
+        (lambda t: t["state"].update(step="1"), "step is '1'; it must be a whole number"),
+        (lambda t: t["state"].update(step=1.0), "step is 1.0; it must be a whole number"),
+        (lambda t: t["state"].update(epoch=True), "epoch is True; it must be a whole number"),
+        (
+            lambda t: t["state"].update(epoch=-1),
+            "state: epoch is -1; it must be at least 0",
+        ),
+        (lambda t: t["state"].update(epoch=10**400), "epoch is 1000"),
+        (lambda t: t["state"].update(scaler={"scale": "x"}), "scaler.scale is 'x'; it must be"),
+        (lambda t: t["state"].update(scaler={"scale": None}), "scaler.scale is None; it must"),
+        (lambda t: t["state"]["window"].update(selected=None), "selected is None; it must be"),
+        (lambda t: t["state"]["window"].update(seconds=10**400), "seconds is 1000"),
+        (lambda t: t["state"]["facts"].pop("dataset"), "no key 'dataset'"),
+        (lambda t: t.update(files=[]), r"files is \[\]; it must be an object"),
+        (lambda t: t["files"].pop("model.safetensors"), "lists "),
+        (lambda t: t["files"].update({"../../secret": 1}), "secret is 1; it must be an object"),
+        (
+            lambda t: t["files"].update({"../../secret": t["files"]["model.safetensors"]}),
+            r"lists \['../../secret', ",
+        ),
+        (lambda t: t["files"]["model.safetensors"].update(num_bytes=1), "1 were written"),
+        (lambda t: t["files"]["model.safetensors"].update(checksum="x"), "checksum differs"),
+    ],
+)
+def test_a_state_that_is_none_is_one_line(
+    edit: Callable[[Any], object], message: str, tmp_path: Path
+) -> None:
+    (path,) = save_steps(tmp_path, 1)
+    edit_state(path, edit)
+    with pytest.raises(RunError, match=message) as error:
+        load_checkpoint(path)
+    assert "\n" not in str(error.value)
+    assert len(str(error.value)) < 400
+    with pytest.raises(RunError, match="no checkpoint in .* is complete"):
+        find_latest(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "is not JSON"),
+        (b"\xff\xfe", "is not JSON"),
+        (b'{"a": NaN}', "is not JSON .it has NaN"),
+        (b"[" * 100_000, "is not JSON"),
+        (b"1" * 5_000, "is not JSON"),
+        (b"[1]", "must be an object"),
+        (b" " * (1 << 24) + b"{}", "more than 16,777,216 bytes"),
+    ],
+)
+def test_a_state_that_is_no_object_is_one_line(data: bytes, message: str, tmp_path: Path) -> None:
+    (path,) = save_steps(tmp_path, 1)
+    (path / "state.json").write_bytes(data)
+    with pytest.raises(RunError, match=message) as error:
+        load_checkpoint(path)
+    assert "\n" not in str(error.value)
+    assert len(str(error.value)) < 400
+
+
+@pytest.mark.parametrize("name", ["state.json", "model.safetensors", "optimizer.safetensors"])
+@pytest.mark.parametrize("kind", ["device", "loop", "pipe", "folder", "dangling"])
+def test_what_is_no_file_is_one_line(kind: str, name: str, tmp_path: Path) -> None:
+    (path,) = save_steps(tmp_path, 1)
+    (path / name).unlink()
+    if name != "state.json":
+        empty = {"num_bytes": 0, "checksum": "xxh3-128:" + "0" * 32}
+        edit_state(path, lambda table: table["files"].update({name: empty}))
+    make: dict[str, Callable[[], object]] = {
+        "device": lambda: (path / name).symlink_to("/dev/zero"),
+        "loop": lambda: (path / name).symlink_to(name),
+        "pipe": lambda: os.mkfifo(path / name),
+        "folder": lambda: (path / name).mkdir(),
+        "dangling": lambda: (path / name).symlink_to("absent"),
+    }
+    make[kind]()
+    with pytest.raises(RunError, match=name) as error:
+        load_checkpoint(path)
+    assert "\n" not in str(error.value)
+
+
+def test_a_file_in_the_place_of_a_checkpoint_is_skipped(tmp_path: Path) -> None:
+    (path,) = save_steps(tmp_path, 1)
+    (tmp_path / "step-00000002").write_text("")
+    found, skipped = find_latest(tmp_path)
+    assert found == path
+    assert "step-00000002/state.json: Not a directory" in skipped[0]
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (lambda t: t.pop("dense.bias"), "lacks 1 of 4 tensors: dense.bias"),
+        (lambda t: t.clear(), "lacks 4 of 4 tensors: decoder.bias"),
+        (lambda t: t.update(extra=torch.zeros(1)), "has the tensor extra, which does not belong"),
+        (
+            lambda t: t.update({"dense.bias": torch.zeros(5)}),
+            r"dense.bias is float32 \[5\]; it must be float32 \[4\]",
+        ),
+        (
+            lambda t: t.update({"dense.bias": torch.zeros(4, dtype=torch.float16)}),
+            r"dense.bias is float16 \[4\]; it must be float32 \[4\]",
+        ),
+        (
+            lambda t: t.update({"dense.bias": torch.zeros(4, dtype=torch.complex64)}),
+            r"dense.bias is complex64 \[4\]; it must be float32 \[4\]",
+        ),
+    ],
+)
+def test_tensors_of_another_model_are_refused_and_change_nothing(
+    edit: Callable[[Any], object], message: str, tmp_path: Path
+) -> None:
+    saved = small_checkpoint(1)
+    tensors = {name: tensor.clone() for name, tensor in saved.model.items()}
+    edit(tensors)
+    save_file(tensors, tmp_path / "model.safetensors")
+    model = SmallTraining().model
+    before = [parameter.detach().clone() for parameter in model.parameters()]
+    with pytest.raises(RunError, match=message) as error:
+        put_model_tensors(model, read_tensors(tmp_path / "model.safetensors"), where="model")
+    assert "\n" not in str(error.value)
+    assert all(map(torch.equal, before, model.parameters()))
+
+
+def test_names_are_those_of_the_plain_model(tmp_path: Path) -> None:
+    model = SmallTraining().model
+    wrapped = torch.nn.ModuleDict({"module": torch.nn.ModuleDict({"_orig_mod": model})})
+    assert model_tensors(wrapped).keys() == model_tensors(model).keys()

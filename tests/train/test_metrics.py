@@ -51,12 +51,19 @@ def train_row(step: int, sums: Window | None = None) -> TrainRow:
 
 def start_row() -> StartRow:
     return StartRow(
-        mlm_uniform_loss=math.log(11),
-        mlm_unigram_entropy=2.0,
-        mlm_context_free_loss=1.9,
-        nsp_uniform_loss=math.log(2),
+        split="validation",
+        num_instances=40,
+        num_selected=300,
+        num_train_instances=4_000,
+        even_loss=math.log(11),
+        unigram_entropy=2.0,
+        mask_token_loss=2.1,
+        context_free_loss=1.9,
+        context_free_accuracy=0.1,
+        nsp_even_loss=math.log(2),
         nsp_majority_accuracy=0.55,
-        nsp_shortcut_accuracy=0.6,
+        nsp_length_loss=0.6,
+        nsp_length_accuracy=0.6,
     )
 
 
@@ -112,7 +119,7 @@ def test_a_resumed_log_drops_later_rows_and_the_torn_line(tmp_path: Path) -> Non
         stream.write('{"kind":"train","st')
     with MetricsLog(path, last_step=20) as log:
         assert len(log.notices) == 2
-        assert "dropped 1 row" in log.notices[0]
+        assert "dropped the rows after step 20: 1" in log.notices[0]
         assert "cut off" in log.notices[1]
         assert path.read_text() == whole[: path.stat().st_size]
         log.append(train_row(30))
