@@ -21,6 +21,7 @@ from torch.optim import Optimizer
 
 from clozemill.pipeline.errors import RunError
 from clozemill.train.config import PretrainConfig
+from clozemill.train.tensors import plain_name
 
 _EXEMPT = ("LayerNorm", "layer_norm", "bias")
 """A parameter with one of these in its name does not decay
@@ -50,14 +51,8 @@ def _is_exempt(name: str) -> bool:
 
 
 def _named(model: nn.Module) -> dict[str, nn.Parameter]:
-    """Return the parameters by the names that the bare model gives them.
-
-    Wrappers of `accelerate` put `module.` before a name, and `torch.compile` `_orig_mod.`.
-    """
-    return {
-        name.replace("_orig_mod.", "").removeprefix("module."): parameter
-        for name, parameter in model.named_parameters()
-    }
+    """Return the parameters by their names in the plain model."""
+    return {plain_name(name): parameter for name, parameter in model.named_parameters()}
 
 
 def make_optimizer(config: PretrainConfig, model: nn.Module) -> Optimizer:
@@ -218,9 +213,19 @@ def optimizer_tensors(optimizer: Optimizer, model: nn.Module) -> dict[str, Tenso
 
 
 def load_optimizer_tensors(
-    optimizer: Optimizer, model: nn.Module, tensors: Mapping[str, Tensor]
+    optimizer: Optimizer,
+    model: nn.Module,
+    tensors: Mapping[str, Tensor],
+    *,
+    where: str = "the saved state of the optimizer",
 ) -> None:
     """Give the optimizer the state that `optimizer_tensors` returned; tensors are copied.
+
+    Args:
+        optimizer: Of the same settings.
+        model: The model whose parameters it has, also wrapped.
+        tensors: All of them, or none where no step was made.
+        where: What they are from, for errors.
 
     Raises:
         RunError: A tensor belongs to no parameter, has another shape, or one is missing.
@@ -230,14 +235,16 @@ def load_optimizer_tensors(
     for full_name, tensor in tensors.items():
         key, _, name = full_name.partition(".")
         if name not in parameters:
-            raise _does_not_fit(f"holds {full_name}, which belongs to no parameter")
+            raise _does_not_fit(where, f"holds {full_name}, which belongs to no parameter")
         shape = tuple(parameters[name].shape)
         if key != "step" and tuple(tensor.shape) != shape:
-            raise _does_not_fit(f"holds {full_name} of shape {tuple(tensor.shape)}, not {shape}")
+            raise _does_not_fit(
+                where, f"holds {full_name} of shape {tuple(tensor.shape)}, not {shape}"
+            )
         state.setdefault(name, {})[key] = tensor.detach().clone()
     for name in parameters:
         if state and state.get(name, {}).keys() != {"step", "exp_avg", "exp_avg_sq"}:
-            raise _does_not_fit(f"lacks a tensor of {name}")
+            raise _does_not_fit(where, f"lacks a tensor of {name}")
     in_order = [p for group in optimizer.param_groups for p in group["params"]]
     place_of = {id(parameter): place for place, parameter in enumerate(in_order)}
     optimizer.load_state_dict(
@@ -248,8 +255,8 @@ def load_optimizer_tensors(
     )
 
 
-def _does_not_fit(what: str) -> RunError:
+def _does_not_fit(where: str, what: str) -> RunError:
     return RunError(
-        f"the saved state of the optimizer {what}; it is of another model or optimizer, so start "
-        "from its weights alone, with --init-from."
+        f"{where} {what}; it is of another model or optimizer, so start from its weights alone, "
+        "with --init-from."
     )
