@@ -6,6 +6,7 @@ and appears by one rename. A checkpoint is *complete* when its state can be read
 those that the state names.
 """
 
+import os
 import re
 import shutil
 from dataclasses import dataclass, field
@@ -121,7 +122,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
             they were, and nothing half-written is left.
     """
     path = step_folder(folder, checkpoint.state.step)
-    if path.exists():
+    if os.path.lexists(path):
         if defect(path) is None:
             return path
         delete_checkpoint(path)
@@ -233,16 +234,32 @@ def remove_leftovers(folder: Path) -> None:
 
 
 def list_checkpoints(folder: Path) -> list[tuple[int, Path]]:
-    """Return step and path of what is named like a checkpoint, whole or not, newest first."""
-    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    """Return step and path of what is named like a checkpoint, whole or not, newest first.
+
+    Raises:
+        RunError: The folder cannot be read.
+    """
+    try:
+        names = os.listdir(folder)
+    except FileNotFoundError:
+        names = []
+    except OSError as error:
+        raise RunError(f"cannot read {folder}: {error.strerror}.") from error
     found = [(int(match[1]), name) for name in names if (match := _STEP_FOLDER.fullmatch(name))]
     return [(step, folder / name) for step, name in sorted(found, reverse=True)]
 
 
 def delete_checkpoint(path: Path) -> None:
-    """Delete a checkpoint; killed meanwhile, no half of one is left under its name."""
+    """Delete a checkpoint; killed meanwhile, no half of one is left under its name.
+
+    Raises:
+        RunError: The folder cannot be written.
+    """
     aside = aside_path(path)
-    path.rename(aside)
+    try:
+        path.rename(aside)
+    except OSError as error:
+        raise RunError(f"cannot delete {path}: {error.strerror}.") from error
     if aside.is_symlink() or not aside.is_dir():
         aside.unlink()
     else:

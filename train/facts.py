@@ -60,6 +60,9 @@ class Execution:
     cpu_capability: str
     """The instruction set of torch's CPU kernels, such as `AVX512`."""
 
+    precision: str
+    """Number format of matrix products: `fp32`, `bf16` or `fp16`, whatever `auto` came to."""
+
     num_threads: int
     """Threads of one process inside an operation."""
 
@@ -112,7 +115,9 @@ def dataset_facts(dataset: Dataset) -> DatasetFacts:
     )
 
 
-def current_execution(*, device: str, num_processes: int, micro_batch_size: int) -> Execution:
+def current_execution(
+    *, device: str, precision: str, num_processes: int, micro_batch_size: int
+) -> Execution:
     """Return the facts of this process; its threads must have been set before."""
     return Execution(
         python_version=platform.python_version(),
@@ -120,6 +125,7 @@ def current_execution(*, device: str, num_processes: int, micro_batch_size: int)
         accelerate_version=version("accelerate"),
         device=device,
         cpu_capability=torch.backends.cpu.get_cpu_capability(),
+        precision=precision,
         num_threads=torch.get_num_threads(),
         num_processes=num_processes,
         micro_batch_size=micro_batch_size,

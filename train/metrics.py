@@ -11,11 +11,14 @@ import math
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from clozemill.pipeline.errors import DatasetError, RunError
 from clozemill.pipeline.files import atomic_file
 from clozemill.train.json_records import canonical_json, from_json, parse_object
+
+if TYPE_CHECKING:
+    from clozemill.train.baselines import Baselines
 
 METRICS_NAME = "metrics.jsonl"
 
@@ -37,18 +40,15 @@ def _absent() -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartRow:
-    """Reference lines of the data, written once before the first step.
-
-    The columns are the fields of `Baselines`, from which the row is made.
-    """
+    """Reference lines of the data, written once before the first step."""
 
     kind: ClassVar[str] = "start"
 
-    step: int = column("steps", "0.", default=0)
+    step: int = column("steps", "Always 0.", default=0)
     split: str = column("", "What the lines are of: validation, or train without one.")
-    num_instances: int = column("instances", "Instances of it that were looked at.")
-    num_selected: int = column("tokens", "Their selected tokens.")
-    num_train_instances: int = column("instances", "Training instances that were counted.")
+    instances: int = column("instances", "Instances of it that were looked at.")
+    selected: int = column("tokens", "Their selected tokens.")
+    train_instances: int = column("instances", "Training instances that were counted.")
     even_loss: float | None = column("nats", "ln V: MLM loss of a model that knows nothing.")
     unigram_entropy: float | None = column("nats", "Of the token frequencies.")
     mask_token_loss: float | None = column(
@@ -73,7 +73,7 @@ class TrainRow:
 
     step: int = column("steps", "Optimizer updates done.")
     epoch: int = column("epochs", "The epoch of this step's global batch.")
-    steps: int = column("steps", "Steps that the row covers: this one and those before it.")
+    steps: int = column("steps", "Steps that the row covers, this one included.")
     mlm_loss: float | None = column("nats", "Mean over selected tokens.")
     mask_only_loss: float | None = column("nats", "Mean over selected tokens that show `[MASK]`.")
     nsp_loss: float | None = column("nats", "Mean over pairs.")
@@ -261,6 +261,21 @@ class Measured:
     """Highest use so far."""
 
 
+def start_row(baselines: "Baselines") -> StartRow:
+    """Return the row of a dataset's reference lines."""
+    lines = {
+        item.name: getattr(baselines, item.name)
+        for item in dataclasses.fields(baselines)
+        if not item.name.startswith("num_")
+    }
+    return StartRow(
+        instances=baselines.num_instances,
+        selected=baselines.num_selected,
+        train_instances=baselines.num_train_instances,
+        **lines,
+    )
+
+
 def exact_columns(row: Row) -> dict[str, Any]:
     """Return the columns that must be equal in an interrupted and an uninterrupted run."""
     return {
@@ -342,8 +357,15 @@ class MetricsLog:
             raise _cannot_write(self._path, error) from error
 
     def sync(self) -> None:
-        """Force the rows to disk, so that no checkpoint is newer than its log."""
-        os.fsync(self._stream.fileno())
+        """Force the rows to disk, so that no checkpoint is newer than its log.
+
+        Raises:
+            RunError: The disk is full or broken.
+        """
+        try:
+            os.fsync(self._stream.fileno())
+        except OSError as error:
+            raise _cannot_write(self._path, error) from error
 
     def close(self) -> None:
         """Close the file."""

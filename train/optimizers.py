@@ -236,7 +236,7 @@ def load_optimizer_tensors(
         where: What they are from, for errors.
 
     Raises:
-        RunError: A tensor belongs to no parameter, has another shape, or one is missing.
+        RunError: A tensor belongs to no parameter, has another shape or type, or one is missing.
     """
     parameters = {n: p for n, p in _named(model).items() if p.requires_grad}
     state: dict[str, dict[str, Tensor]] = {}
@@ -244,11 +244,13 @@ def load_optimizer_tensors(
         key, _, name = full_name.partition(".")
         if name not in parameters:
             raise _does_not_fit(where, f"holds {full_name}, which belongs to no parameter")
-        shape = tuple(parameters[name].shape)
-        if key != "step" and tuple(tensor.shape) != shape:
+        shape = () if key == "step" else tuple(parameters[name].shape)
+        if tuple(tensor.shape) != shape:
             raise _does_not_fit(
                 where, f"holds {full_name} of shape {tuple(tensor.shape)}, not {shape}"
             )
+        if tensor.dtype != torch.float32:
+            raise _does_not_fit(where, f"holds {full_name} of type {tensor.dtype}, not float32")
         state.setdefault(name, {})[key] = tensor.detach().clone()
     for name in parameters:
         if state and state.get(name, {}).keys() != {"step", "exp_avg", "exp_avg_sq"}:

@@ -114,7 +114,11 @@ def open_run(config: PretrainConfig, facts: RunFacts) -> Iterator[Run]:
     out = Path(config.out)
     check_out(out)
     with _locked(out):
-        yield _start(out, config, facts)
+        try:
+            run = _start(out, config, facts)
+        except OSError as error:
+            raise RunError(f"cannot use {error.filename or out}: {error.strerror}.") from error
+        yield run
 
 
 def read_run(folder: Path) -> RunRecord:

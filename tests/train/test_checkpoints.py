@@ -33,9 +33,9 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def resumed(path: Path) -> SmallTraining:
+def resumed(path: Path, *, hidden_size: int = 4) -> SmallTraining:
     """Return a new training with what a checkpoint holds."""
-    training = SmallTraining()
+    training = SmallTraining(hidden_size=hidden_size)
     training.step(999)
     saved = load_checkpoint(path)
     put_model_tensors(training.model, saved.model, where="m")
@@ -80,6 +80,12 @@ def test_a_tied_decoder_is_saved_once_and_stays_tied(tmp_path: Path) -> None:
     training = SmallTraining(hidden_size=64)
     training.step(1)
     path = save_checkpoint(tmp_path, small_checkpoint(1, training))
+    again = resumed(path, hidden_size=64)
+    ids = torch.arange(11)
+    for _ in range(2):
+        assert again.model.decoder.weight.data_ptr() == again.model.table.weight.data_ptr()
+        assert torch.equal(again.model(ids), training.model(ids))
+        assert training.step(2) == again.step(2)
     assert "decoder.weight" not in load_checkpoint(path).model
     num_bytes = sum(p.numel() * 4 for p in training.model.parameters())
     assert num_bytes < (path / "model.safetensors").stat().st_size < num_bytes + 1_000

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from clozemill.pipeline.errors import RunError
+from clozemill.train.baselines import Baselines
 from clozemill.train.json_records import from_json, to_json
 from clozemill.train.metrics import (
     Measured,
@@ -15,6 +16,7 @@ from clozemill.train.metrics import (
     exact_columns,
     read_metrics,
     row_line,
+    start_row,
 )
 
 
@@ -49,21 +51,23 @@ def train_row(step: int, sums: Window | None = None) -> TrainRow:
     )
 
 
-def start_row() -> StartRow:
-    return StartRow(
-        split="validation",
-        num_instances=40,
-        num_selected=300,
-        num_train_instances=4_000,
-        even_loss=math.log(11),
-        unigram_entropy=2.0,
-        mask_token_loss=2.1,
-        context_free_loss=1.9,
-        context_free_accuracy=0.1,
-        nsp_even_loss=math.log(2),
-        nsp_majority_accuracy=0.55,
-        nsp_length_loss=0.6,
-        nsp_length_accuracy=0.6,
+def start() -> StartRow:
+    return start_row(
+        Baselines(
+            split="validation",
+            num_instances=40,
+            num_selected=300,
+            num_train_instances=4_000,
+            even_loss=math.log(11),
+            unigram_entropy=2.0,
+            mask_token_loss=2.1,
+            context_free_loss=1.9,
+            context_free_accuracy=0.1,
+            nsp_even_loss=math.log(2),
+            nsp_majority_accuracy=0.55,
+            nsp_length_loss=0.6,
+            nsp_length_accuracy=None,
+        )
     )
 
 
@@ -95,7 +99,7 @@ def test_numbers_that_are_not_finite_are_null_with_a_reason() -> None:
 
 def test_rows_read_back_are_those_appended(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
-    rows = [start_row(), train_row(1), window().evaluation_row(step=1, split="validation")]
+    rows = [start(), train_row(1), window().evaluation_row(step=1, split="validation")]
     with MetricsLog(path) as log:
         for number, row in enumerate(rows, start=1):
             log.append(row)

@@ -230,6 +230,14 @@ def test_names_are_those_of_the_bare_model_however_it_is_wrapped() -> None:
             "holds exp_avg.other.weight, which belongs to no parameter",
         ),
         (
+            lambda saved: saved.update({"step.dense.bias": torch.zeros(3)}),
+            r"holds step.dense.bias of shape \(3,\), not \(\)",
+        ),
+        (
+            lambda saved: saved.update({"exp_avg.dense.bias": torch.zeros(4).half()}),
+            r"holds exp_avg.dense.bias of type torch.float16, not float32",
+        ),
+        (
             lambda saved: saved.update({"exp_avg.dense.bias": torch.zeros(3)}),
             r"holds exp_avg.dense.bias of shape \(3,\), not \(4,\)",
         ),
