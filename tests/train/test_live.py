@@ -1,3 +1,4 @@
+import contextlib
 import io
 import os
 from pathlib import Path
@@ -44,14 +45,22 @@ def test_elsewhere_than_on_a_terminal_there_is_a_line_now_and_then() -> None:
     assert steps == [f"step {step} of 30" for step in (0, 10, 10, 20, 30)]
 
 
+def read_all(leader: int) -> str:
+    """Return what was written to a terminal that nobody has open any more."""
+    shown = b""
+    with contextlib.suppress(OSError):  # which is how a terminal ends
+        while piece := os.read(leader, 1 << 16):
+            shown += piece
+    os.close(leader)
+    return shown.decode()
+
+
 def test_on_a_terminal_there_is_one_line_and_those_of_evaluations() -> None:
     leader, follower = os.openpty()
-    with os.fdopen(follower, "w") as terminal:
-        with live(terminal, num_steps=30) as on_row:
-            for row in run_rows():
-                on_row(row)
-        shown = os.read(leader, 1 << 16).decode()
-    os.close(leader)
+    with os.fdopen(follower, "w") as terminal, live(terminal, num_steps=30) as on_row:
+        for row in run_rows():
+            on_row(row)
+    shown = read_all(leader)
     assert "step 20 of 30" in shown
     assert "step 20: validation" in shown
 
