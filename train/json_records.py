@@ -85,7 +85,10 @@ def _value(hint: Any, value: Any, where: str) -> Any:
         fitting = [member for member in members if _is_a(member, value)]
         return _value(fitting[0] if fitting else members[0], value, where)
     if origin is dict and isinstance(value, dict):
-        return {key: _value(members[1], entry, f"{where}.{key}") for key, entry in value.items()}
+        return {
+            key: _value(members[1], entry, f"{where}.{_quoted(key)}")
+            for key, entry in value.items()
+        }
     if origin is tuple and isinstance(value, list):
         return tuple(_value(members[0], entry, f"{where}[{i}]") for i, entry in enumerate(value))
     if hint is Any or (origin is None and _is_a(hint, value)):
@@ -103,6 +106,11 @@ def _is_a(hint: Any, value: Any) -> bool:
         is_exact = isinstance(value, int) and abs(value) <= 2**53
         return is_exact or (isinstance(value, float) and math.isfinite(value))
     return isinstance(value, hint)
+
+
+def _quoted(key: str) -> str:
+    """Return a key as an error may show it: a stranger's may hold lines of its own."""
+    return key if key.isidentifier() else f"{key!r:.60}"
 
 
 def _refuse_constant(name: str) -> None:

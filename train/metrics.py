@@ -334,8 +334,8 @@ class MetricsLog:
         Raises:
             RunError: The log cannot be read or written, or is damaged.
         """
-        self.notices = _drop_rows_after(path, last_step)
-        """What was dropped and why, a text each."""
+        self.num_rows, self.notices = _drop_rows_after(path, last_step)
+        """How many rows were there and stay, and what was dropped and why, a text each."""
         self._path = path
         try:
             self._stream = path.open("ab", buffering=0)
@@ -380,12 +380,12 @@ class MetricsLog:
         self.close()
 
 
-def _drop_rows_after(path: Path, last_step: int | None) -> list[str]:
-    """Rewrite a log so that it ends at a step; return what that changed."""
+def _drop_rows_after(path: Path, last_step: int | None) -> tuple[int, list[str]]:
+    """Rewrite a log so that it ends at a step; return how many rows stay, and what that changed."""
     if last_step is None or not path.exists():
         _write_lines(path, [])
         gone = f"{path} is missing; the log begins after step {last_step}."
-        return [gone] if last_step else []
+        return 0, [gone] if last_step else []
     rows, torn = _read_rows(path)
     kept = [row for row in rows if row.step <= last_step]
     if torn or len(kept) < len(rows):
@@ -396,7 +396,7 @@ def _drop_rows_after(path: Path, last_step: int | None) -> list[str]:
         notices.append(f"{path}: dropped the rows after step {last_step}: {count}.")
     if torn:
         notices.append(f"{path}: dropped a last line that was cut off.")
-    return notices
+    return len(kept), notices
 
 
 def _read_rows(path: Path) -> tuple[list[Row], bool]:

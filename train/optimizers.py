@@ -243,14 +243,16 @@ def load_optimizer_tensors(
     for full_name, tensor in tensors.items():
         key, _, name = full_name.partition(".")
         if name not in parameters:
-            raise _does_not_fit(where, f"holds {full_name}, which belongs to no parameter")
+            raise _does_not_fit(where, f"holds {full_name!r:.100}, which belongs to no parameter")
         shape = () if key == "step" else tuple(parameters[name].shape)
         if tuple(tensor.shape) != shape:
             raise _does_not_fit(
-                where, f"holds {full_name} of shape {tuple(tensor.shape)}, not {shape}"
+                where, f"holds {full_name!r:.100} of shape {tuple(tensor.shape)}, not {shape}"
             )
         if tensor.dtype != torch.float32:
-            raise _does_not_fit(where, f"holds {full_name} of type {tensor.dtype}, not float32")
+            raise _does_not_fit(
+                where, f"holds {full_name!r:.100} of type {tensor.dtype}, not float32"
+            )
         state.setdefault(name, {})[key] = tensor.detach().clone()
     for name in parameters:
         if state and state.get(name, {}).keys() != {"step", "exp_avg", "exp_avg_sq"}:

@@ -347,7 +347,8 @@ def test_a_file_that_is_no_safetensors_is_one_line_and_runs_nothing(
         (lambda t: t["state"]["facts"].pop("dataset"), "no key 'dataset'"),
         (lambda t: t.update(files=[]), r"files is \[\]; it must be an object"),
         (lambda t: t["files"].pop("model.safetensors"), "lists "),
-        (lambda t: t["files"].update({"../../secret": 1}), "secret is 1; it must be an object"),
+        (lambda t: t["files"].update({"../../secret": 1}), "secret' is 1; it must be an object"),
+        (lambda t: t["files"].update({"a\nb" * 99: 1}), "files.'a.*is 1; it must be an object"),
         (
             lambda t: t["files"].update({"../../secret": t["files"]["model.safetensors"]}),
             r"lists \['../../secret', ",
@@ -424,7 +425,8 @@ def test_a_file_in_the_place_of_a_checkpoint_is_skipped(tmp_path: Path) -> None:
     [
         (lambda t: t.pop("dense.bias"), "lacks 1 of 4 tensors: dense.bias"),
         (lambda t: t.clear(), "lacks 4 of 4 tensors: decoder.bias"),
-        (lambda t: t.update(extra=torch.zeros(1)), "has the tensor extra, which does not belong"),
+        (lambda t: t.update(extra=torch.zeros(1)), "has the tensor 'extra', which does not belong"),
+        (lambda t: t.update({"a\nb": torch.zeros(1)}), r"has the tensor 'a\\nb', which does not"),
         (
             lambda t: t.update({"dense.bias": torch.zeros(5)}),
             r"dense.bias is float32 \[5\]; it must be float32 \[4\]",

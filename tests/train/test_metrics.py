@@ -122,6 +122,7 @@ def test_a_resumed_log_drops_later_rows_and_the_torn_line(tmp_path: Path) -> Non
     with path.open("a") as stream:
         stream.write('{"kind":"train","st')
     with MetricsLog(path, last_step=20) as log:
+        assert log.num_rows == 2
         assert len(log.notices) == 2
         assert "dropped the rows after step 20: 1" in log.notices[0]
         assert "cut off" in log.notices[1]
