@@ -1,5 +1,7 @@
 import json
 import math
+import resource
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -141,3 +143,55 @@ def test_a_damaged_line_is_named(tmp_path: Path) -> None:
 def test_sums_survive_json_to_the_last_bit() -> None:
     sums = window(mlm_loss_sum=0.1 + 0.2, nsp_loss_sum=1 / 3, flops=1e300 / 7)
     assert from_json(Window, json.loads(json.dumps(to_json(sums))), "w") == sums
+
+
+@pytest.fixture
+def small_disk() -> Iterator[None]:
+    """Refuse files above 2,000 bytes, as a full disk refuses them."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2_000, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def fill(log: MetricsLog) -> None:
+    for step in range(1, 100):
+        log.append(train_row(step))
+
+
+@pytest.mark.usefixtures("small_disk")
+def test_a_full_disk_is_one_line_and_the_log_can_be_gone_on_with(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    with (
+        MetricsLog(path) as log,
+        pytest.raises(RunError, match=r"cannot write .*metrics.jsonl: File too large; free some"),
+    ):
+        fill(log)
+    num_whole = len(read_metrics(path))
+    assert 1 < num_whole < 10
+    with MetricsLog(path, last_step=99) as log:
+        assert log.num_rows == num_whole
+        assert "cut off" in log.notices[0]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("[]", "must be an object"),
+        ('{"step":1}', "has the kind None"),
+        ('{"kind":["train"]}', "has the kind"),
+        ('{"kind":"train"}', "has no key 'step'"),
+        (row_line(train_row(1)).replace("3.0", "NaN"), "it has NaN"),
+        (row_line(train_row(1)).replace("3.0", "1e999"), "is inf; it must be a number"),
+        (row_line(train_row(1)).replace("3.0", '"3.0"'), "is '3.0'; it must be a number"),
+    ],
+)
+def test_a_line_that_is_no_row_is_named_with_its_number(
+    line: str, message: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text(line.rstrip() + "\n" + row_line(train_row(2)))
+    with pytest.raises(RunError, match=message) as error:
+        read_metrics(path)
+    assert f"{path}:1" in str(error.value)
+    assert "\n" not in str(error.value)
