@@ -51,7 +51,7 @@ def test_logits_equal_those_of_transformers(hidden_act: str, causal: bool, dtype
     assert found.prediction_logits.std() > 1  # far from the initial scale
     assert worst(found.prediction_logits, expected.prediction_logits) <= CLOSE[dtype]
     assert worst(found.seq_relationship_logits, expected.seq_relationship_logits) <= CLOSE[dtype]
-    if hidden_act == "gelu":  # transformers computes the other GELU in Python, step by step
+    if hidden_act == "gelu" and dtype == torch.float32:  # the other GELU is Python there
         assert torch.equal(found.prediction_logits, expected.prediction_logits)
         assert torch.equal(found.seq_relationship_logits, expected.seq_relationship_logits)
 
