@@ -11,16 +11,19 @@ from clozemill.model.bert import BertForPreTraining
 from clozemill.model.config import BertConfig, check_fits, preset
 from clozemill.model.convert import load_pretrained
 from clozemill.pipeline.dataset import Dataset, open_dataset
-from clozemill.pipeline.errors import ConfigError, RunError
-from clozemill.train.checkpoints import Checkpoint, find_latest, load_checkpoint
+from clozemill.pipeline.errors import ConfigError, ModelError, RunError
+from clozemill.pipeline.tokenizer import load_tokenizer
+from clozemill.train.checkpoints import Checkpoint, load_checkpoint
 from clozemill.train.config import PretrainConfig
+from clozemill.train.encoders import newest_checkpoint
 from clozemill.train.facts import RunFacts, current_execution, run_facts
 from clozemill.train.instances import PretrainingInstances
+from clozemill.train.launch import precision_of
 from clozemill.train.loader import LoaderSettings, MicroBatches, evaluation_batches
 from clozemill.train.loss import Batch, PretrainingObjective
 from clozemill.train.optimizers import load_optimizer_tensors, make_optimizer
 from clozemill.train.order import BatchOrder
-from clozemill.train.runs import CHECKPOINTS_NAME, read_run
+from clozemill.train.runs import read_run
 from clozemill.train.schedules import Schedule, make_schedule
 from clozemill.train.steps import Learner
 from clozemill.train.tensors import put_model_tensors
@@ -106,6 +109,7 @@ def assemble(config: PretrainConfig, accelerator: Accelerator) -> Assembly:
     learner = _make_learner(config, accelerator, model, dataset)
     execution = current_execution(
         device=_device_name(accelerator.device),
+        precision=precision_of(accelerator),
         num_processes=accelerator.num_processes,
         micro_batch_size=loading.micro_batch_size,
     )
@@ -170,8 +174,7 @@ def first_model(config: PretrainConfig, dataset: Dataset) -> BertForPreTraining:
         RunError: The run to continue from cannot be.
     """
     if config.init_from is not None:
-        model = load_pretrained(config.init_from)
-        model.config = _with_dropout(model.config, config)
+        model = _pretrained(config, config.init_from, dataset)
     elif config.continue_from is not None:
         shape = _shape_of_run(Path(config.continue_from))
         model = BertForPreTraining(_with_dropout(shape, config), seed=config.seed)
@@ -179,6 +182,30 @@ def first_model(config: PretrainConfig, dataset: Dataset) -> BertForPreTraining:
         return BertForPreTraining(model_config(config, dataset), seed=config.seed)
     _check_fits(model.config, dataset)
     return model
+
+
+def _pretrained(config: PretrainConfig, folder: str, dataset: Dataset) -> BertForPreTraining:
+    """Return the encoder in a folder, with the dropout that the settings ask for."""
+    _check_tokenizer(Path(folder), dataset)
+    next_sentence = config.next_sentence
+    if next_sentence is None and not dataset.manifest.build_config().has_pairs:
+        next_sentence = False
+    loaded = load_pretrained(folder, next_sentence=next_sentence)
+    model = BertForPreTraining(_with_dropout(loaded.config, config), seed=None)
+    model.load_state_dict(loaded.state_dict())
+    return model
+
+
+def _check_tokenizer(folder: Path, dataset: Dataset) -> None:
+    """Raise `ModelError` if the folder has a tokenizer, and it is not the dataset's."""
+    if not any((folder / name).exists() for name in ("tokenizer.json", "vocab.txt")):
+        return
+    found, expected = load_tokenizer(folder).hash, dataset.manifest.tokenizer.hash
+    if found != expected:
+        raise ModelError(
+            f"{folder} holds the tokenizer {found}, but {dataset.folder} is made with {expected}; "
+            "build the dataset with the model's tokenizer."
+        )
 
 
 def _with_dropout(shape: BertConfig, config: PretrainConfig) -> BertConfig:
@@ -230,9 +257,7 @@ def _continue(
             f"{folder} was trained with the tokenizer {tokenizer}, but {dataset.folder} is made "
             f"with {dataset.manifest.tokenizer.hash}; build the dataset with the run's tokenizer."
         )
-    path, _ = find_latest(folder / CHECKPOINTS_NAME)
-    if path is None:
-        raise RunError(f"{folder} has no checkpoint to continue from; train it first.")
+    path = newest_checkpoint(folder)
     put_checkpoint(load_checkpoint(path), model, optimizer, where=path)
 
 

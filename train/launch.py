@@ -68,6 +68,13 @@ def choose_precision(asked: str) -> str:
     return "bf16" if capabilities.get("amx_bf16") or capabilities.get("avx512_bf16") else "fp32"
 
 
+def precision_of(accelerator: Accelerator) -> str:
+    """Return the precision that an accelerator was made for, as our settings name it."""
+    return next(
+        n for n, theirs in _ACCELERATE_NAMES.items() if theirs == accelerator.mixed_precision
+    )
+
+
 def on_main(accelerator: Accelerator, work: Callable[[], Result]) -> Result:
     """Do something in the first process alone, and return what it found in all of them.
 

@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
+from clozemill.model.flops import training_flops
 from clozemill.pipeline.errors import RunError
 from clozemill.train.assembly import VALIDATION, Assembly
 from clozemill.train.checkpoints import Checkpoint, TrainingState, rotate, save_checkpoint
@@ -51,7 +52,10 @@ class Loop:
             result = self._take_step(batches, request)
             seconds = time.perf_counter() - begin + wait_seconds
             self._window += dataclasses.replace(
-                result.window, seconds=seconds, data_wait_seconds=wait_seconds
+                result.window,
+                seconds=seconds,
+                data_wait_seconds=wait_seconds,
+                flops=self._flops(result.window),
             )
             self._after_step(result, is_last=self.step == num_steps)
             if result.should_stop:
@@ -73,6 +77,15 @@ class Loop:
         self._num_tokens += result.window.tokens
         self._num_instances += result.window.instances
         return result
+
+    def _flops(self, window: Window) -> int:
+        """Return what a step's tokens need of the model, as if all rows were of the mean length."""
+        return training_flops(
+            self.parts.model.config,
+            num_rows=window.instances,
+            num_tokens=round(window.tokens / max(1, window.instances)),
+            num_selected=window.selected,
+        )
 
     def _after_step(self, result: StepResult, *, is_last: bool) -> None:
         """Log, evaluate and save where it is time to.

@@ -68,9 +68,10 @@ def pretrain(config: PretrainConfig, *, on_row: OnRow | None = None) -> Pretrain
         if run.checkpoint is not None:
             checkpoint = load_checkpoint(run.checkpoint)
             put_checkpoint(checkpoint, parts.model, parts.learner.optimizer, where=run.checkpoint)
+            if accelerator.scaler is not None:
+                accelerator.scaler.load_state_dict(checkpoint.state.scaler)
         reporter = stack.enter_context(Reporter(parts, run, on_row))
-        if run.step is None:
-            reporter.write_start(parts.dataset, config.eval_instances)
+        reporter.write_start(parts.dataset, config.eval_instances)
         request = stack.enter_context(stopping_at_a_step())
         loop = Loop(parts, run, reporter)
         loop.run(request)

@@ -11,7 +11,8 @@ import torch
 from clozemill.pipeline.dataset import Dataset
 from clozemill.train.assembly import Assembly
 from clozemill.train.baselines import measure_baselines
-from clozemill.train.metrics import Measured, MetricsLog, Row, StartRow
+from clozemill.train.launch import precision_of
+from clozemill.train.metrics import Measured, MetricsLog, Row, start_row
 from clozemill.train.runs import Run
 from clozemill.train.throughput import device_peak
 
@@ -44,9 +45,7 @@ class Reporter:
 
     def _measure_peak(self) -> float:
         """Return the FLOP/s of the devices of all ranks together."""
-        names = {"no": "fp32"}
-        precision = self._accelerator.mixed_precision
-        peak = device_peak(self._accelerator.device, names.get(precision, precision))
+        peak = device_peak(self._accelerator.device, precision_of(self._accelerator))
         num_ranks: int = self._accelerator.num_processes
         return peak.flops_per_second * num_ranks
 
@@ -63,20 +62,10 @@ class Reporter:
         self._accelerator.log(_numbers(row), step=row.step)
 
     def write_start(self, dataset: Dataset, eval_instances: int | None) -> None:
-        """Write the reference lines of the data, which take a few seconds to find."""
-        if self._log is None:
+        """Write the reference lines of the data, which take a few seconds to find, once."""
+        if self._log is None or self._log.num_rows:
             return
-        found = measure_baselines(dataset, eval_instances=eval_instances)
-        self.write(
-            StartRow(
-                mlm_uniform_loss=found.even_loss,
-                mlm_unigram_entropy=found.unigram_entropy,
-                mlm_context_free_loss=found.context_free_loss,
-                nsp_uniform_loss=found.nsp_even_loss,
-                nsp_majority_accuracy=found.nsp_majority_accuracy,
-                nsp_shortcut_accuracy=found.nsp_length_accuracy,
-            )
-        )
+        self.write(start_row(measure_baselines(dataset, eval_instances=eval_instances)))
 
     def measure(self) -> Measured:
         """Return what a row says of the machine."""

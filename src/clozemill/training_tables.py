@@ -59,9 +59,9 @@ def row_text(row: Row) -> str:
     """Return a row of the log as a line."""
     if isinstance(row, StartRow):
         return (
-            f"lines to beat: MLM {_number(row.mlm_context_free_loss)} nats without context "
-            f"(uniform {_number(row.mlm_uniform_loss)}), NSP accuracy "
-            f"{_percent(row.nsp_shortcut_accuracy)} from lengths alone"
+            f"lines to beat: MLM {_number(row.context_free_loss)} nats without context "
+            f"(evenly {_number(row.even_loss)}), NSP accuracy "
+            f"{_percent(row.nsp_length_accuracy)} from lengths alone"
         )
     losses = (
         f"MLM {_number(row.mlm_loss)} ({_percent(row.mlm_accuracy)}), "

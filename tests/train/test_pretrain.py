@@ -8,13 +8,14 @@ from typing import Any
 import psutil
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 from tests.train.conftest import BuiltDataset
 from tests.train.processes import run_module, start_module
 
+from clozemill.model.convert import save_pretrained
 from clozemill.pipeline.errors import RunError
 from clozemill.train.checkpoints import MODEL_NAME, list_checkpoints
 from clozemill.train.config import PretrainConfig
+from clozemill.train.encoders import load_encoder
 from clozemill.train.metrics import (
     EvaluationRow,
     Row,
@@ -76,7 +77,7 @@ def test_a_run_learns_and_says_so(built: BuiltDataset, tmp_path: Path) -> None:
     assert last.mlm_loss < first.mlm_loss
     assert last.step == report.step
     (start,) = rows_of(report, StartRow)
-    assert start.mlm_uniform_loss == math.log(built().manifest.tokenizer.vocab_size)
+    assert start.even_loss == math.log(built().manifest.tokenizer.vocab_size)
     trained = rows_of(report, TrainRow)
     assert sum(row.instances for row in trained) == 2 * built().num_instances("train")
     assert all(row.tokens_per_second > 0 and 0 < row.mfu < 1 for row in trained)
@@ -276,22 +277,21 @@ def test_small_set_is_learnt_by_heart(built: BuiltDataset, tmp_path: Path) -> No
 def test_loss_that_is_not_finite_names_step_and_instances_and_can_be_replayed(
     built: BuiltDataset, tmp_path: Path
 ) -> None:
-    pretrain(small_config(built().folder, tmp_path / "first", steps=1))
-    path = tmp_path / "first" / "checkpoints" / "step-00000001"
-    spoil(path)
-    config = small_config(built().folder, tmp_path / "run", steps=9)
-    with pytest.raises(RunError, match=r"the loss of step 1 is not finite .* epoch 0, variant 0"):
-        pretrain(_from(config, path))
-
-
-def spoil(checkpoint: Path) -> None:
-    tensors = load_file(checkpoint / MODEL_NAME)
-    tensors["cls.predictions.bias"][7] = torch.inf
-    save_file(tensors, checkpoint / MODEL_NAME)
-
-
-def _from(config: PretrainConfig, path: Path) -> PretrainConfig:
-    raise NotImplementedError
+    report = pretrain(small_config(built().folder, tmp_path / "first", steps=1))
+    model = load_encoder(report.folder)
+    with torch.no_grad():
+        model.cls.predictions.bias[7] = torch.inf
+    save_pretrained(model, tmp_path / "spoiled")
+    config = small_config(
+        built().folder, tmp_path / "run", steps=9, init_from=str(tmp_path / "spoiled")
+    )
+    text = r"the loss of step 1 is not finite .* epoch 0, variant 0\); 16 instances alone"
+    with pytest.raises(RunError, match=text) as caught:
+        pretrain(config)
+    replay = replay_step(config, 1)
+    assert not replay.result.is_finite
+    assert replay.instances[0].instance_id in str(caught.value)
+    assert not any(instance.is_finite for instance in replay.instances)
 
 
 def test_replay_repeats_what_the_log_says(built: BuiltDataset, tmp_path: Path) -> None:

@@ -39,22 +39,8 @@ def test_gradient_is_the_same_on_several_ranks(
     built: BuiltDataset, whole: Gradient, tmp_path: Path, ranks: int, micro_batch_size: int
 ) -> None:
     out = tmp_path / "gradient.safetensors"
-    command = [
-        "torch.distributed.run",
-        "--nproc_per_node",
-        str(ranks),
-        "-m",
-        "tests.train.one_step",
-    ]
-    arguments = [str(built().folder), str(out), str(micro_batch_size)]
-    done = subprocess.run(
-        [sys.executable, "-m", *command, *arguments],
-        cwd=ROOT,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    arguments = [built().folder, out, micro_batch_size]
+    done = run_module("tests.train.one_step", *arguments, ranks=ranks)
     assert done.returncode == 0, done.stderr
     assert_same(load_file(out), whole)
 
