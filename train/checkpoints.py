@@ -6,6 +6,7 @@ and appears by one rename. A checkpoint is *complete* when its state can be read
 those that the state names.
 """
 
+import os
 import re
 import shutil
 from dataclasses import dataclass, field
@@ -59,14 +60,14 @@ class TrainingState:
     window: Window = field(default_factory=Window)
     """Sums since the last logged row."""
 
-    scaler: dict[str, float] = field(default_factory=dict)
-    """State of the loss scaler; empty without one."""
+    scaler: dict[str, int | float] = field(default_factory=dict)
+    """State of the loss scaler of fp16; empty without one."""
 
     def __post_init__(self) -> None:
-        """Raise `RunError` for counts that no training has."""
+        """Raise `RunError` for a count below 0."""
         for name in ("step", "epoch", "position", "num_tokens", "num_instances"):
-            if not 0 <= getattr(self, name) < 2**63:
-                raise RunError(f"{name} is {getattr(self, name)}; it must be from 0 to 2**63 - 1.")
+            if getattr(self, name) < 0:
+                raise RunError(f"{name} is {getattr(self, name)}; it must be at least 0.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +122,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
             they were, and nothing half-written is left.
     """
     path = step_folder(folder, checkpoint.state.step)
-    if path.exists():
+    if os.path.lexists(path):
         if defect(path) is None:
             return path
         delete_checkpoint(path)
@@ -191,8 +192,8 @@ def find_latest(folder: Path) -> tuple[Path | None, list[str]]:
         skipped.append(f"skipped {path}: {reason}")
     if skipped:
         raise RunError(
-            f"{folder} holds {len(skipped)} checkpoints, but none is complete ({skipped[0]}); "
-            "copy one from elsewhere, or start again with --resume never --overwrite."
+            f"no checkpoint in {folder} is complete, of {len(skipped)} ({skipped[0]}); copy one "
+            "from elsewhere, or start again with --resume never --overwrite."
         )
     return None, skipped
 
@@ -233,16 +234,32 @@ def remove_leftovers(folder: Path) -> None:
 
 
 def list_checkpoints(folder: Path) -> list[tuple[int, Path]]:
-    """Return step and path of what is named like a checkpoint, whole or not, newest first."""
-    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    """Return step and path of what is named like a checkpoint, whole or not, newest first.
+
+    Raises:
+        RunError: The folder cannot be read.
+    """
+    try:
+        names = os.listdir(folder)
+    except FileNotFoundError:
+        names = []
+    except OSError as error:
+        raise RunError(f"cannot read {folder}: {error.strerror}.") from error
     found = [(int(match[1]), name) for name in names if (match := _STEP_FOLDER.fullmatch(name))]
     return [(step, folder / name) for step, name in sorted(found, reverse=True)]
 
 
 def delete_checkpoint(path: Path) -> None:
-    """Delete a checkpoint; killed meanwhile, no half of one is left under its name."""
+    """Delete a checkpoint; killed meanwhile, no half of one is left under its name.
+
+    Raises:
+        RunError: The folder cannot be written.
+    """
     aside = aside_path(path)
-    path.rename(aside)
+    try:
+        path.rename(aside)
+    except OSError as error:
+        raise RunError(f"cannot delete {path}: {error.strerror}.") from error
     if aside.is_symlink() or not aside.is_dir():
         aside.unlink()
     else:
@@ -262,9 +279,7 @@ def _write_state(folder: Path, state: TrainingState) -> None:
     try:
         text = canonical_json(to_json(table)) + "\n"
     except ValueError as error:
-        raise RunError(
-            f"the state of step {state.step} has a number that is not finite."
-        ) from error
+        raise RunError(f"the state of step {state.step} has a sum that is not finite.") from error
     (folder / STATE_NAME).write_text(text, encoding="utf-8")
 
 

@@ -60,6 +60,9 @@ class Execution:
     cpu_capability: str
     """The instruction set of torch's CPU kernels, such as `AVX512`."""
 
+    precision: str
+    """Number format of matrix products: `fp32`, `bf16` or `fp16`, whatever `auto` came to."""
+
     num_threads: int
     """Threads of one process inside an operation."""
 
@@ -112,7 +115,9 @@ def dataset_facts(dataset: Dataset) -> DatasetFacts:
     )
 
 
-def current_execution(*, device: str, num_processes: int, micro_batch_size: int) -> Execution:
+def current_execution(
+    *, device: str, precision: str, num_processes: int, micro_batch_size: int
+) -> Execution:
     """Return the facts of this process; its threads must have been set before."""
     return Execution(
         python_version=platform.python_version(),
@@ -120,6 +125,7 @@ def current_execution(*, device: str, num_processes: int, micro_batch_size: int)
         accelerate_version=version("accelerate"),
         device=device,
         cpu_capability=torch.backends.cpu.get_cpu_capability(),
+        precision=precision,
         num_threads=torch.get_num_threads(),
         num_processes=num_processes,
         micro_batch_size=micro_batch_size,
@@ -146,7 +152,8 @@ def check_same_run(saved: RunFacts, config: PretrainConfig, now: RunFacts, where
     _check_same_dataset(saved.dataset, now.dataset, where)
     for name, old, new in _differences(saved.model, now.model):
         raise RunError(
-            f"{name} of the model is {new!r}, but {where} has {old!r}; train into another folder."
+            f"{name!r:.60} of the model is {new!r:.80}, but {where} has {old!r:.80}; train into "
+            "another folder."
         )
     numerics = config.settings("numerics")
     settings = {name: value for name, value in saved.settings.items() if name in numerics}
@@ -157,7 +164,7 @@ def check_same_run(saved: RunFacts, config: PretrainConfig, now: RunFacts, where
     changed = [change for change in changed if change[0] != "python_version"]
     if not changed:
         return []
-    texts = ", ".join(f"{name} was {old!r} and is {new!r}" for name, old, new in changed)
+    texts = ", ".join(f"{name} was {old!r:.80} and is {new!r:.80}" for name, old, new in changed)
     return [
         f"{texts}: the order of instances and their masks stay, but sums are rounded and dropout "
         "is drawn otherwise, so the weights will not be bit-equal to those of one unbroken run."
@@ -179,8 +186,8 @@ def _check_same_dataset(saved: DatasetFacts, now: DatasetFacts, where: str) -> N
     for what, old, new in ways:
         if old != new:
             raise RunError(
-                f"{now.path} has the {what} {new}, but {where} was trained on {old}; give the "
-                f"dataset it was trained on (then {saved.path}), or train into another folder."
+                f"{now.path} has the {what} {new!r:.80}, but {where} was trained on {old!r:.80}; "
+                f"give that dataset (then {saved.path!r:.200}), or train into another folder."
             )
 
 

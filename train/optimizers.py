@@ -236,18 +236,22 @@ def load_optimizer_tensors(
         where: What they are from, for errors.
 
     Raises:
-        RunError: A tensor belongs to no parameter, has another shape, or one is missing.
+        RunError: A tensor belongs to no parameter, has another shape or type, or one is missing.
     """
     parameters = {n: p for n, p in _named(model).items() if p.requires_grad}
     state: dict[str, dict[str, Tensor]] = {}
     for full_name, tensor in tensors.items():
         key, _, name = full_name.partition(".")
         if name not in parameters:
-            raise _does_not_fit(where, f"holds {full_name}, which belongs to no parameter")
-        shape = tuple(parameters[name].shape)
-        if key != "step" and tuple(tensor.shape) != shape:
+            raise _does_not_fit(where, f"holds {full_name!r:.100}, which belongs to no parameter")
+        shape = () if key == "step" else tuple(parameters[name].shape)
+        if tuple(tensor.shape) != shape:
             raise _does_not_fit(
-                where, f"holds {full_name} of shape {tuple(tensor.shape)}, not {shape}"
+                where, f"holds {full_name!r:.100} of shape {tuple(tensor.shape)}, not {shape}"
+            )
+        if tensor.dtype != torch.float32:
+            raise _does_not_fit(
+                where, f"holds {full_name!r:.100} of type {tensor.dtype}, not float32"
             )
         state.setdefault(name, {})[key] = tensor.detach().clone()
     for name in parameters:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from clozemill import __version__
 from clozemill.pipeline.errors import DatasetError, RunError
-from clozemill.pipeline.files import is_temporary, open_regular, write_json
+from clozemill.pipeline.files import is_temporary, open_regular, sync_folder, write_json
 from clozemill.pipeline.lock import lock_file
 from clozemill.pipeline.out_folder import check_out
 from clozemill.train.checkpoints import (
@@ -114,7 +114,11 @@ def open_run(config: PretrainConfig, facts: RunFacts) -> Iterator[Run]:
     out = Path(config.out)
     check_out(out)
     with _locked(out):
-        yield _start(out, config, facts)
+        try:
+            run = _start(out, config, facts)
+        except OSError as error:
+            raise RunError(f"cannot use {error.filename or out}: {error.strerror}.") from error
+        yield run
 
 
 def read_run(folder: Path) -> RunRecord:
@@ -175,6 +179,8 @@ def _start(out: Path, config: PretrainConfig, facts: RunFacts) -> Run:
         _check_replaces_nothing(run, config)
     if not _goes_on(run):
         _write_record(run, facts)
+    run.checkpoints.mkdir(exist_ok=True)
+    sync_folder(out)
     remove_leftovers(run.checkpoints)
     return run
 
@@ -252,7 +258,7 @@ def _delete_run(run: Run) -> None:
 
 
 def _write_record(run: Run, facts: RunFacts) -> None:
-    started_from = None if run.checkpoint is None else str(run.checkpoint)
+    started_from = None if run.checkpoint is None else str(run.checkpoint.absolute())
     record = RunRecord(package_version=__version__, facts=facts, started_from=started_from)
     try:
         write_json(run.folder / RUN_NAME, to_json(record))

@@ -102,7 +102,7 @@ def _check_names(expected: Set[str], found: Set[str], where: str) -> None:
     if missing:
         raise RunError(f"{where} lacks {len(missing)} of {len(expected)} tensors: {missing[0]}.")
     if extra:
-        raise RunError(f"{where} has the tensor {extra[0]:.100}, which does not belong there.")
+        raise RunError(f"{where} has the tensor {extra[0]!r:.100}, which does not belong there.")
 
 
 def _check_like(tensor: Tensor, shape: torch.Size, dtype: torch.dtype, where: str) -> None:

@@ -61,6 +61,7 @@ def small_execution(**facts: object) -> Execution:
         "accelerate_version": "1.15.0",
         "device": "cpu",
         "cpu_capability": "AVX512",
+        "precision": "fp32",
         "num_threads": 2,
         "num_processes": 1,
         "micro_batch_size": 8,

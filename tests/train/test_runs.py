@@ -47,7 +47,7 @@ def names(folder: Path) -> list[str]:
 def test_a_new_run_writes_what_it_is(tmp_path: Path) -> None:
     run = opened(tmp_path / "new" / "run")
     assert (run.checkpoint, run.step, run.notices) == (None, None, ())
-    assert names(run.folder) == ["run.json"]
+    assert names(run.folder) == ["checkpoints", "run.json"]
     record = read_run(run.folder)
     assert record.facts == small_facts()
     assert record.facts.settings["global_batch_size"] == 128
@@ -93,15 +93,18 @@ def test_settings_that_train_nothing_may_change(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("facts", "texts"),
     [
-        ({"tokenizer_hash": "55" * 16}, ["the tokenizer " + "55" * 16, "trained on " + "44" * 16]),
+        (
+            {"tokenizer_hash": "55" * 16},
+            ["the tokenizer '" + "55" * 16, "trained on '" + "44" * 16],
+        ),
         ({"max_seq_length": 64}, ["the max_seq_length 64", "trained on 32"]),
         (
             {"dataset_digests": {"train": "99" * 32, "validation": "12" * 32}},
-            ["dataset digest of train " + "99" * 32, "trained on " + "11" * 32],
+            ["dataset digest of train '" + "99" * 32, "trained on '" + "11" * 32],
         ),
         (
             {"dataset_digests": {"train": "11" * 32}},
-            ["dataset digest of validation None", "trained on " + "12" * 32],
+            ["dataset digest of validation None", "trained on '" + "12" * 32],
         ),
     ],
 )
@@ -123,7 +126,7 @@ def test_a_moved_dataset_is_the_same(tmp_path: Path) -> None:
 
 def test_another_model_is_refused(tmp_path: Path) -> None:
     run_with_steps(tmp_path / "run", 5)
-    with pytest.raises(RunError, match=r"hidden_size of the model is 8, but .* has 4"):
+    with pytest.raises(RunError, match=r"hidden_size. of the model is 8, but .* has 4"):
         opened(tmp_path / "run", small_facts(model={"vocab_size": 11, "hidden_size": 8}))
 
 
