@@ -71,9 +71,8 @@ class _InPlace(torch.autograd.Function):
             portion = max(1, _PORTION_NUMBERS // weight.shape[0])
             for begin in range(0, len(hidden), portion):
                 rows = slice(begin, begin + portion)
-                gradient = _finish_rows(
-                    logits[rows], bias, wanted[rows], losses[rows], is_correct[rows]
-                )
+                out = losses[rows], is_correct[rows]
+                gradient = _finish_rows(logits[rows], bias, wanted[rows], out=out)
                 if needs_gradient:
                     bias_gradient += gradient.sum(0)
                     logits[rows] = gradient
