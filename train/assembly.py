@@ -161,6 +161,7 @@ def model_config(config: PretrainConfig, dataset: Dataset) -> BertConfig:
         config.model,
         vocab_size=dataset.manifest.tokenizer.vocab_size,
         hidden_act=config.hidden_act,
+        initializer_range=config.initializer_range,
         hidden_dropout_prob=config.hidden_dropout,
         attention_probs_dropout_prob=config.attention_dropout,
         max_position_embeddings=(config.max_position_embeddings or dataset.manifest.max_seq_length),
