@@ -1,5 +1,6 @@
 """The verbs of training: from a dataset to an encoder, and what can be done with one."""
 
+from pathlib import Path
 from typing import Any
 
 import click
@@ -58,3 +59,131 @@ def pretrain(
             click.echo(f"notice: {notice}", err=True)
         show(training_tables.run_view(report), is_json)
     return 0 if report.is_finished else EXIT_INTERRUPTED
+
+
+tokenizer_option = click.option(
+    "--tokenizer", metavar="DIR", help="The tokenizer's folder, if it is not where it was."
+)
+
+
+@click.command(
+    short_help="Write a run as a model that transformers loads.",
+    epilog="Example: clozemill export run/ --out model/",
+)
+@click.argument("run", metavar="RUN")
+@click.option("--out", "-o", required=True, metavar="DIR", help="The folder to write.")
+@tokenizer_option
+@click.option("--overwrite", is_flag=True, help="Replace an earlier export, if it is unchanged.")
+@json_option
+def export(run: str, out: str, tokenizer: str | None, overwrite: bool, is_json: bool) -> None:
+    """Write a run as a folder that transformers loads: weights, tokenizer, model card.
+
+    RUN is a run, whose newest complete checkpoint is taken, or a checkpoint. The folder is read
+    back, by transformers too where it is installed, before it counts.
+    """
+    from clozemill import training_tables
+    from clozemill.train.export import export_run
+
+    report = export_run(
+        Path(run),
+        Path(out),
+        tokenizer_path=None if tokenizer is None else Path(tokenizer),
+        overwrite=overwrite,
+    )
+    for notice in report.notices:
+        click.echo(f"notice: {notice}", err=True)
+    show(training_tables.export_view(report), is_json)
+
+
+@click.command(
+    "fill-mask",
+    short_help="Show what an encoder expects at [MASK].",
+    epilog='Example: clozemill fill-mask run/ "Paris is the [MASK] of France."',
+)
+@click.argument("model", metavar="MODEL")
+@click.argument("text", metavar="TEXT")
+@click.option(
+    "--top-k", type=click.IntRange(min=1), default=5, show_default=True, help="Candidates shown."
+)
+@tokenizer_option
+@json_option
+def fill_mask(model: str, text: str, top_k: int, tokenizer: str | None, is_json: bool) -> None:
+    """Show what an encoder expects at each [MASK] of a text.
+
+    MODEL is a run, a checkpoint, an export, or any folder with a Hugging Face BERT and its
+    tokenizer. Several masks are filled each by itself.
+    """
+    from clozemill import training_tables
+    from clozemill.train.encoders import find_encoder, find_tokenizer
+    from clozemill.train.fill_mask import fill_mask as fill
+
+    encoder = find_encoder(Path(model))
+    own = find_tokenizer(encoder, None if tokenizer is None else Path(tokenizer))
+    filled = fill(encoder.model, own, text, top_k=top_k)
+    show(training_tables.filled_view(encoder.folder, filled), is_json)
+
+
+@click.command(
+    short_help="Measure an encoder on a dataset.", epilog="Example: clozemill evaluate run/ data/"
+)
+@click.argument("model", metavar="MODEL")
+@click.argument("data", metavar="DATA")
+@click.option(
+    "--split",
+    type=click.Choice(["train", "validation"]),
+    default="validation",
+    show_default=True,
+    help="Which instances.",
+)
+@click.option(
+    "--variant", type=click.IntRange(0, 2**31), default=0, show_default=True, help="Which masking."
+)
+@click.option("--instances", type=click.IntRange(min=1), help="The first so many; by default all.")
+@click.option(
+    "--precision",
+    type=click.Choice(["auto", "fp32", "bf16", "fp16"]),
+    default="auto",
+    show_default=True,
+    help="Number format of matrix products; auto is bf16 where the machine is fast at it.",
+)
+@click.option("--threads", type=click.IntRange(1, 4_096), help="By default all usable cores.")
+@click.option(
+    "--micro-batch-size",
+    type=click.IntRange(min=1),
+    default=32,
+    show_default=True,
+    help="Instances of one forward pass.",
+)
+@json_option
+@quiet_option
+def evaluate(
+    model: str,
+    data: str,
+    split: str,
+    variant: int,
+    instances: int | None,
+    precision: str,
+    threads: int | None,
+    micro_batch_size: int,
+    is_json: bool,
+    quiet: bool,
+) -> None:
+    """Measure an encoder on a dataset: losses and accuracies beside the lines to beat.
+
+    MODEL is a run, a checkpoint, or a folder with an export or another Hugging Face BERT. The
+    masks are stored ones, so the number is the same every time; it is the one that a run logs.
+    """
+    from clozemill import tables, training_tables
+    from clozemill.train.evaluation import EvaluationSettings, evaluate_encoder
+
+    settings = EvaluationSettings(
+        split=split,
+        variant=variant,
+        num_instances=instances,
+        precision=precision,
+        threads=threads,
+        micro_batch_size=micro_batch_size,
+    )
+    with tables.progress_bar(is_shown=not quiet) as on_progress:
+        found = evaluate_encoder(Path(model), Path(data), settings, on_progress=on_progress)
+    show(training_tables.evaluation_view(found), is_json)
