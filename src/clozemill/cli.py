@@ -107,6 +107,7 @@ for _verb in (
     data_verbs.inspect,
     data_verbs.convert,
     data_verbs.remask,
+    training_verbs.plan,
     training_verbs.pretrain,
     training_verbs.evaluate,
     training_verbs.fill_mask,

@@ -18,6 +18,7 @@ from clozemill.train.evaluation import Evaluation
 from clozemill.train.export import ExportReport
 from clozemill.train.fill_mask import FilledMask, FilledText
 from clozemill.train.metrics import EvaluationRow, Row, StartRow, TrainRow, row_line
+from clozemill.train.plan import Plan
 from clozemill.train.pretrain import PretrainReport
 from clozemill.train.replay import Replay
 from clozemill.train.reporting import OnRow
@@ -236,3 +237,43 @@ def _evaluation_note(found: Evaluation) -> Text:
     if not found.is_tokenizer_known:
         note += " Nothing says the model's tokenizer; its vocabulary has the dataset's size."
     return Text(note)
+
+
+def plan_view(plan: Plan) -> View:
+    """Return what a training would be."""
+    model, length, step, memory = plan.model, plan.length, plan.step, plan.memory
+    masking = f"{length.num_variants:,}, each seen {length.exposures_per_variant:,.1f} times"
+    tables = 100 * model.num_embedding_parameters / model.num_parameters
+    rows = [
+        ("parameters", f"{model.num_parameters:,}, {tables:.0f} % of them in tables"),
+        ("instances", f"{length.num_instances:,}"),
+        ("steps", f"{length.num_steps:,}, the first {length.num_warmup_steps:,} warm up"),
+        ("epochs", f"{length.num_epochs:,.2f} of {length.steps_per_epoch:,} steps"),
+        ("maskings of an instance", masking),
+        ("tokens", f"{length.num_tokens:,.0f} without padding"),
+        ("a step", f"{step.num_tokens:,.0f} tokens, {step.num_selected:,.0f} of them predicted"),
+        ("", f"{step.flops / 1e9:,.1f} GFLOP, micro-batches of {step.micro_batch_size:,} rows"),
+        ("memory of a rank", f"{_megabytes(memory.total_bytes)}, and some 400 MB for Python"),
+        ("  weights", _megabytes(memory.weights_bytes)),
+        ("  gradients", _megabytes(memory.gradients_bytes)),
+        ("  optimizer", _megabytes(memory.optimizer_bytes)),
+        ("  activations", _megabytes(memory.activations_bytes)),
+        ("a checkpoint", _megabytes(model.checkpoint_bytes)),
+        ("time", _planned_time(plan)),
+    ]
+    table = new_table("plan", ["", ""], right=())
+    for row in rows:
+        table.add_row(*row)
+    data = dataclasses.asdict(plan)
+    data["memory"]["total_bytes"] = memory.total_bytes
+    return View(data=data, text=render(table).rstrip("\n") + "\n")
+
+
+def _megabytes(num_bytes: float) -> str:
+    return f"{num_bytes / 1e6:,.1f} MB"
+
+
+def _planned_time(plan: Plan) -> str:
+    if plan.hours is None:
+        return "unknown; give clozemill plan --tokens-per-second or --measure"
+    return f"{plan.hours:,.2f} hours at {plan.tokens_per_second:,.0f} tokens/s, without evaluations"

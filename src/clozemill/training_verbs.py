@@ -1,5 +1,6 @@
 """The verbs of training: from a dataset to an encoder, and what can be done with one."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,10 @@ from clozemill.options import pretrain_config_from_flags, pretrain_options
 from clozemill.pipeline.errors import ConfigError
 from clozemill.printing import EXIT_INTERRUPTED, json_option, quiet_option, show
 
+config_option = click.option(
+    "--config", "config_path", metavar="FILE.toml", help="Settings; flags win over it."
+)
+
 
 @click.command(
     short_help="Train an encoder on a dataset.",
@@ -17,7 +22,7 @@ from clozemill.printing import EXIT_INTERRUPTED, json_option, quiet_option, show
 )
 @click.argument("data", metavar="DATA")
 @pretrain_options
-@click.option("--config", "config_path", metavar="FILE.toml", help="Settings; flags win over it.")
+@config_option
 @click.option("--dry-run", is_flag=True, help="Say what a training would cost, and write nothing.")
 @click.option("--replay", type=click.IntRange(min=1), help="Take this step again; write nothing.")
 @json_option
@@ -40,10 +45,16 @@ def pretrain(
     the same command goes on from the newest whole checkpoint.
     """
     config = pretrain_config_from_flags(context, config_path, {**flags, "data": data})
-    if not config.out:
-        raise ConfigError("--out is missing; say where the run is to be written.")
     from clozemill import training_tables
 
+    if dry_run:
+        from clozemill.train.plan import make_plan
+
+        if _rank() == 0:
+            show(training_tables.plan_view(make_plan(config, num_ranks=_num_ranks())), is_json)
+        return 0
+    if not config.out:
+        raise ConfigError("--out is missing; say where the run is to be written.")
     if replay is not None:
         from clozemill.train.replay import replay_step
 
@@ -59,6 +70,71 @@ def pretrain(
             click.echo(f"notice: {notice}", err=True)
         show(training_tables.run_view(report), is_json)
     return 0 if report.is_finished else EXIT_INTERRUPTED
+
+
+def _rank() -> int:
+    return int(os.environ.get("RANK", "0"))
+
+
+def _num_ranks() -> int:
+    """Return the processes that a launcher has started."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+@click.command(
+    short_help="Say what a training would be, before it runs.",
+    epilog="Example: clozemill plan data/ --model base --epochs 40 --tokens-per-second 250000",
+)
+@click.argument("data", metavar="DATA")
+@pretrain_options
+@config_option
+@click.option(
+    "--ranks",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Processes that would train together.",
+)
+@click.option(
+    "--tokens-per-second",
+    type=click.FloatRange(min=0.0, min_open=True),
+    help="Real tokens of all ranks together, to tell the hours.",
+)
+@click.option("--measure", is_flag=True, help="Take that rate from a few steps on this machine.")
+@json_option
+@click.pass_context
+def plan(
+    context: click.Context,
+    /,
+    data: str,
+    config_path: str | None,
+    ranks: int,
+    tokens_per_second: float | None,
+    measure: bool,
+    is_json: bool,
+    **flags: Any,
+) -> None:
+    """Say what a training would be: parameters, steps, exposures, memory and hours.
+
+    Takes the flags of pretrain, and refuses what could not start. Nothing is written.
+    """
+    config = pretrain_config_from_flags(context, config_path, {**flags, "data": data})
+    if measure and tokens_per_second is not None:
+        raise ConfigError(
+            f"--measure is given and --tokens-per-second is {tokens_per_second:g}; drop one."
+        )
+    if measure and ranks > 1:
+        raise ConfigError(
+            f"--measure times one process and --ranks is {ranks}; give --tokens-per-second."
+        )
+    from clozemill import training_tables
+    from clozemill.train.plan import make_plan, measure_rate
+
+    # First without a rate, which takes long to measure and is of no use to what cannot start.
+    found = make_plan(config, num_ranks=ranks, tokens_per_second=tokens_per_second)
+    if measure:
+        found = make_plan(config, tokens_per_second=measure_rate(config))
+    show(training_tables.plan_view(found), is_json)
 
 
 tokenizer_option = click.option(
