@@ -21,10 +21,10 @@ from clozemill.pipeline.encode import Encoded, Encoder, make_encoder
 from clozemill.pipeline.files import write_json
 from clozemill.pipeline.inputs import InputSplit
 from clozemill.pipeline.instances import starts_of
+from clozemill.pipeline.known_tokenizer import load_known_tokenizer
 from clozemill.pipeline.parts import DocumentFacts, PartColumns, write_part
 from clozemill.pipeline.read import ReadOptions, ReadTally, read_documents
 from clozemill.pipeline.sentences import find_sentences
-from clozemill.pipeline.tokenizer import load_known_tokenizer
 
 PART_CHARACTERS = 16 << 20
 """Text held by a task before it writes a part; also bounds the sentences in memory."""

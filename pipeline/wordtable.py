@@ -197,7 +197,7 @@ def _is_same(
         if load_word(text, start + place) != load_word(other, first + place):
             return False
     last = length - 8
-    return load_word(text, start + last) == load_word(other, first + last)
+    return bool(load_word(text, start + last) == load_word(other, first + last))
 
 
 @lean_njit
