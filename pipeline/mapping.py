@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clozemill.pipeline.documents import Document, document_id
+from clozemill.pipeline.documents import Document
 from clozemill.pipeline.encode import Encoded, Encoder, make_encoder
 from clozemill.pipeline.files import write_json
 from clozemill.pipeline.inputs import InputSplit
@@ -174,11 +174,9 @@ def _tokenize(documents: list[Document], task: MapTask, encoder: Encoder) -> Par
     A text is let go once its sentences are found, and sentences once they are encoded: both
     together are most of what a task holds.
     """
-    ids = [document_id(document.text) for document in documents]
-    order = sorted(range(len(ids)), key=ids.__getitem__)
-    ordered = [documents[i] for i in order]
+    ordered = sorted(documents, key=lambda document: document.id)
     facts = DocumentFacts(
-        document_ids=[ids[i] for i in order],
+        document_ids=[document.id for document in ordered],
         sources=[document.source for document in ordered],
         external_ids=[document.external_id for document in ordered],
         origin_paths=[document.origin_path for document in ordered],
