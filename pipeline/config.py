@@ -1,35 +1,31 @@
 """The configuration of a build: one record from which flags, TOML keys and docs are made."""
 
-import dataclasses
 import re
-import tomllib
-import typing
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from clozemill.pipeline.errors import ConfigError
-from clozemill.pipeline.files import has_utf8_name, printable
+from clozemill.pipeline.settings import (
+    check_fields,
+    check_range,
+    check_ranges,
+    setting,
+    settings_of,
+)
 
-Kind = Literal["input", "instances", "masks", "layout", "execution", "vocabulary"]
-"""What a field decides.
+Kind = Literal["input", "instances", "masks", "layout", "execution"]
+"""What a field of a build decides.
 
 input: which documents are read; compared with the finished folder by its inventory.
 instances: the instances made from those documents; enters the instance fingerprint.
 masks: the variants laid over the instances; enters the dataset fingerprint with the above.
 layout: how the files hold them; changes bytes, never the dataset digest.
 execution: how the work is done; changes nothing that is written.
-vocabulary: which pieces a vocabulary has; of `VocabularySettings`, not of a build.
 """
 
 
 SPLITS = ("train", "validation")
 """The splits a dataset can have, in the order they are listed."""
-
-
-def setting(default: Any, kind: Kind, text: str, choices: tuple[str, ...] = ()) -> Any:
-    """Return a field of a record of settings, with what its flag and the docs say of it."""
-    return field(default=default, metadata={"kind": kind, "help": text, "choices": choices})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,16 +152,8 @@ class BuildConfig:
 
     def __post_init__(self) -> None:
         """Raise `ConfigError` for the first setting that cannot be used."""
-        for item in dataclasses.fields(self):
-            _check_type(item, getattr(self, item.name))
-            _check_choice(item, getattr(self, item.name))
-            _check_utf8(item.name, getattr(self, item.name))
-        for name in _PROBABILITIES:
-            _check_range(name, getattr(self, name), 0.0, 1.0)
-        for name, (low, high) in _RANGES.items():
-            value = getattr(self, name)
-            if value is not None:
-                _check_range(name, value, low, high)
+        check_fields(self)
+        check_ranges(self, _RANGES)
         if not _LANGUAGE_CODE.fullmatch(self.language):
             raise ConfigError(
                 f"language is {self.language!r}; it must be a code in lower case, such as en or "
@@ -177,7 +165,7 @@ class BuildConfig:
                 f"{self.random_token_prob} add up to more than 1; lower one of them."
             )
         for name, weight in self.source_weight:
-            _check_range(f"source_weight {name}", weight, 0.0, 1000.0)
+            check_range(f"source_weight {name}", weight, 0.0, 1000.0)
         if self.validation and self.limit_documents is not None:
             raise ConfigError(
                 "limit_documents and validation inputs exclude each other; drop one of them."
@@ -197,25 +185,18 @@ class BuildConfig:
 
     def settings(self, *kinds: Kind) -> dict[str, Any]:
         """Return the fields of the given kinds, by name, ready for JSON."""
-        chosen = {
-            item.name: getattr(self, item.name)
-            for item in dataclasses.fields(self)
-            if item.metadata["kind"] in kinds
-        }
-        return {name: list(v) if isinstance(v, tuple) else v for name, v in chosen.items()}
+        return settings_of(self, *kinds)
 
 
 _LANGUAGE_CODE = re.compile("[a-z]{2,3}(-[a-z0-9]{2,8})*")
 """The form of all codes of `sentencex`, which cannot be asked for them."""
 
-_PROBABILITIES = (
-    "short_seq_prob",
-    "masked_lm_prob",
-    "mask_token_prob",
-    "random_token_prob",
-    "validation_fraction",
-)
-_RANGES: dict[str, tuple[int, int]] = {
+_RANGES: dict[str, tuple[float, float]] = {
+    "short_seq_prob": (0.0, 1.0),
+    "masked_lm_prob": (0.0, 1.0),
+    "mask_token_prob": (0.0, 1.0),
+    "random_token_prob": (0.0, 1.0),
+    "validation_fraction": (0.0, 1.0),
     "max_seq_length": (5, 65_535),
     "dupe_factor": (1, 1_000),
     "mask_variants": (0, 10_000),
@@ -229,85 +210,3 @@ _RANGES: dict[str, tuple[int, int]] = {
     "seed": (0, 2**64 - 1),
     "split_seed": (0, 2**64 - 1),
 }
-
-
-_TYPES: dict[Any, str] = {
-    bool: "true or false",
-    float: "a number",
-    int: "a whole number",
-    int | None: "a whole number",
-    str: "text",
-    str | None: "text",
-    tuple[str, ...]: "a list of texts",
-    tuple[tuple[str, float], ...]: "a table of numbers",
-}
-"""The types of fields, as an error names them."""
-
-
-def _check_type(item: "dataclasses.Field[Any]", value: Any) -> None:
-    """Raise `ConfigError` unless the value is of the field's type; TOML and callers err."""
-    if not _is_of_type(value, item.type):
-        raise ConfigError(f"{item.name} is {value!r}; it must be {_TYPES[item.type]}.")
-
-
-def _is_of_type(value: Any, kind: Any) -> bool:
-    """Return whether a value is of a type that a field has; `bool` is no number here.
-
-    >>> _is_of_type((("wiki", 2),), tuple[tuple[str, float], ...]), _is_of_type(True, int | None)
-    (True, False)
-    """
-    members = typing.get_args(kind)
-    if typing.get_origin(kind) is tuple:
-        if not isinstance(value, tuple):
-            return False
-        if members[-1] is Ellipsis:
-            members = members[:1] * len(value)
-        return len(value) == len(members) and all(map(_is_of_type, value, members))
-    if members:
-        return any(_is_of_type(value, member) for member in members)
-    if isinstance(value, bool):
-        return kind is bool
-    return isinstance(value, (int, float) if kind is float else kind)
-
-
-def _check_utf8(name: str, value: Any) -> None:
-    """Raise `ConfigError` for a text that no file can hold: arguments may be any bytes."""
-    if isinstance(value, tuple):
-        for member in value:
-            _check_utf8(name, member)
-    elif isinstance(value, str) and not has_utf8_name(value):
-        raise ConfigError(f"{name} is {printable(value)}, which is not UTF-8; spell it otherwise.")
-
-
-def _check_choice(item: "dataclasses.Field[Any]", value: Any) -> None:
-    choices = item.metadata["choices"]
-    if choices and value is not None and value not in choices:
-        raise ConfigError(f"{item.name} is {value!r}; it must be one of {', '.join(choices)}.")
-
-
-def _check_range(name: str, value: float, low: float, high: float) -> None:
-    if not low <= value <= high:  # so that NaN is refused too
-        raise ConfigError(f"{name} is {value!r}; it must be between {low} and {high}.")
-
-
-def read_config_file(path: str | Path) -> dict[str, Any]:
-    """Return the settings of a TOML file; keys may be spelled like flags or like fields.
-
-    Raises:
-        ConfigError: The file cannot be read, is not TOML, or has an unknown key.
-    """
-    try:
-        with open(path, "rb") as stream:
-            table = tomllib.load(stream)
-    except OSError as error:
-        raise ConfigError(f"cannot read the configuration {path}: {error.strerror}.") from error
-    except ValueError as error:  # bytes that are not UTF-8 included
-        raise ConfigError(f"{path} is not TOML: {error}.") from error
-    known = {item.name for item in dataclasses.fields(BuildConfig)}
-    settings = {key.replace("-", "_"): value for key, value in table.items()}
-    unknown = sorted(set(settings) - known)
-    if unknown:
-        raise ConfigError(f"{path} has the unknown key {unknown[0]!r}; see clozemill build --help.")
-    if isinstance(settings.get("source_weight"), dict):
-        settings["source_weight"] = tuple(sorted(settings["source_weight"].items()))
-    return {k: tuple(v) if isinstance(v, list) else v for k, v in settings.items()}

@@ -113,6 +113,12 @@ class Dataset:
         for index in range(shard.num_batches):
             yield self._checked(reader.batch(index), shard)
 
+    def shard_batch(self, shard: Shard, index: int) -> pa.RecordBatch:
+        """Return one record batch of a shard; the mapped file is kept, the batch is not."""
+        if shard.path not in self._readers:
+            self._readers[shard.path] = ShardReader(self.folder, shard)
+        return self._checked(self._readers[shard.path].batch(index), shard)
+
     def take(self, split: str, indices: ArrayLike) -> pa.RecordBatch:
         """Return the instances with these numbers, in the order asked for, as one record batch.
 
@@ -162,10 +168,7 @@ class Dataset:
     def _cached(self, shard: Shard, index: int) -> pa.RecordBatch:
         key = (shard.path, index)
         if key not in self._batches:
-            if shard.path not in self._readers:
-                self._readers[shard.path] = ShardReader(self.folder, shard)
-            batch = self._readers[shard.path].batch(index)
-            self._batches[key] = self._checked(batch, shard)
+            self._batches[key] = self.shard_batch(shard, index)
             if len(self._batches) > _CACHED_BATCHES:
                 self._batches.popitem(last=False)
         self._batches.move_to_end(key)

@@ -62,6 +62,16 @@ DOCUMENT_SPLIT = 32
 """Draw 0, under the split seed: the hash that puts a document into train or validation."""
 DOCUMENT_PASSES = 33
 """Draw 0: whether a fraction of dupe_factor x source_weight gives one more pass."""
+EPOCH_OFFSET = 48
+"""Draw 0: how far an epoch's order is rotated. For this and the next, the id is (epoch, 0)."""
+EPOCH_BLOCKS = 49
+"""Draw i: the i-th step of shuffling an epoch's blocks."""
+BLOCK_ROWS = 50
+"""Draw i: the i-th step of shuffling a block's instances. For this on, the id is (epoch, block)."""
+BLOCK_BATCHES = 51
+"""Draw i: the i-th step of shuffling a block's global batches."""
+BLOCK_PARTIAL = 52
+"""Draw 0: how many global batches of the shortest instances come before the incomplete one's."""
 
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 _FIRST_MULTIPLIER = np.uint64(0xBF58476D1CE4E5B9)

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import secrets
+import shutil
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -68,7 +69,7 @@ def atomic_file(path: Path) -> Iterator[HashedFile]:
     Raises:
         DatasetError: The disk is full, or the folder cannot be written.
     """
-    aside = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    aside = aside_path(path)
     with _writing(path):
         raw = aside.open("xb", buffering=_CHUNK_BYTES)
     try:
@@ -84,6 +85,37 @@ def atomic_file(path: Path) -> Iterator[HashedFile]:
         with contextlib.suppress(OSError):
             raw.close()
         aside.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def atomic_folder(path: Path) -> Iterator[Path]:
+    """Give a new folder to fill with files, which appears under `path` when the block ends well.
+
+    The files are forced to disk before. If the block fails, no trace is left; a process that is
+    killed leaves a folder for whose name `is_temporary` holds.
+
+    Raises:
+        DatasetError: The disk is full, the folder cannot be written, or `path` is not free.
+    """
+    aside = aside_path(path)
+    try:
+        with _writing(path):
+            aside.mkdir(parents=True)
+        yield aside
+        with _writing(path):
+            for file in aside.iterdir():
+                with file.open("rb") as stream:
+                    os.fsync(stream.fileno())
+            sync_folder(aside)
+            aside.rename(path)
+            sync_folder(path.parent)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def aside_path(path: Path) -> Path:
+    """Return a name beside `path` of this process alone, for which `is_temporary` holds."""
+    return path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
 
 
 @contextlib.contextmanager

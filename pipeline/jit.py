@@ -1,7 +1,8 @@
 """Numba for this package: where its compiled code is kept, and the two decorators kernels use.
 
 Numba's cache notices an edit of the file a kernel stands in, but not of another file whose
-functions the kernel calls. So the cache folder is named by a hash of all kernel sources.
+functions the kernel calls. So the cache folder is named by a hash of all kernel sources, those
+of `train` too.
 """
 
 import contextlib
@@ -26,20 +27,21 @@ from numpy.typing import NDArray
 AnyFunction = TypeVar("AnyFunction", bound=Callable[..., Any])
 
 _njit: Any = numba.njit  # its stub does not list `_nrt`
+_carray: Any = numba.carray  # type: ignore[attr-defined]
 _RECORDS = ("instances.py", "mask_rules.py")
 _LOCK_NAME = "compiling.lock"
 _UNUSED_SECONDS = 30 * 24 * 3600
 """How long the compiled code of other sources is kept after its last use."""
 
 
-def sources_hash(folder: Path) -> str:
-    """Return 16 hex digits over the kernel sources in a folder.
+def sources_hash(*folders: Path) -> str:
+    """Return 16 hex digits over the kernel sources in some folders.
 
     Kernel sources are the modules that import this one, this one, and the records that are
     passed into kernels (a compiled kernel knows their fields by number).
     """
     digest = hashlib.blake2b(digest_size=8)
-    for path in sorted(folder.glob("*.py")):
+    for path in [path for folder in folders for path in sorted(folder.glob("*.py"))]:
         source = path.read_bytes()
         if b"clozemill.pipeline.jit" in source or path.name in ("jit.py", *_RECORDS):
             digest.update(path.name.encode() + b"\0" + source + b"\0")
@@ -105,7 +107,8 @@ def remove_old_caches(folder: Path) -> None:
 
 # Set as numba's setting rather than in the environment: a child process that runs other
 # sources must not inherit the name of this folder.
-CACHE_DIR = cache_dir(f"numba-{sources_hash(Path(__file__).parent)}")
+_HERE = Path(__file__).parent
+CACHE_DIR = cache_dir(f"numba-{sources_hash(_HERE, _HERE.parent / 'train')}")
 remove_old_caches(CACHE_DIR)
 numba.config.CACHE_DIR = str(CACHE_DIR)  # type: ignore[attr-defined]
 
@@ -153,7 +156,7 @@ def _one_at_a_time(dispatcher: Any) -> Any:
     return dispatcher
 
 
-# Four machine instructions that Numba has no name for. Callable from compiled code only.
+# Machine instructions that Numba has no name for. Callable from compiled code only.
 
 
 def _mul_high(typing_context: Any, x: Any, y: Any) -> Any:
@@ -190,6 +193,13 @@ def _load_word(typing_context: Any, array: Any, place: Any) -> Any:
     return types.uint64(array, types.intp), codegen
 
 
+def _pointer_to(typing_context: Any, address: Any) -> Any:
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], ir.IntType(8).as_pointer())
+
+    return types.voidptr(types.int64), codegen
+
+
 mul_high = cast(Callable[[np.uint64, np.uint64], np.uint64], intrinsic(_mul_high))
 """The upper 64 bits of the 128-bit product of two uint64."""
 
@@ -201,3 +211,15 @@ lowest_one = cast(Callable[[np.uint64], int], intrinsic(_lowest_one))
 
 load_word = cast(Callable[[NDArray[np.uint8], int], np.uint64], intrinsic(_load_word))
 """Eight bytes from a place in a uint8 array on, as a uint64; all eight must lie inside."""
+
+_pointer = cast(Callable[[int], Any], intrinsic(_pointer_to))
+
+
+@njit
+def array_at(address: int, size: int, like: NDArray[Any]) -> NDArray[Any]:
+    """Return the array of `size` values of the type of `like` that starts at an address.
+
+    The caller vouches that they are there, and that something keeps them.
+    """
+    array: NDArray[Any] = _carray(_pointer(address), size, like.dtype)
+    return array

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from clozemill.pipeline.config import setting
 from clozemill.pipeline.errors import TokenizerError
+from clozemill.pipeline.settings import setting
 
 MIN_VOCABULARY = 10
 """Five special tokens, and room for some text: a character takes two, as a word's start and

@@ -6,7 +6,6 @@ tasks' receipts. It goes when the manifest is there. So a folder is one of: empt
 """
 
 import contextlib
-import fcntl
 import json
 import os
 import re
@@ -18,6 +17,7 @@ from typing import Any
 from clozemill import __version__
 from clozemill.pipeline.errors import ConfigError, DatasetError, InputError
 from clozemill.pipeline.files import is_temporary, write_json
+from clozemill.pipeline.lock import lock_file
 from clozemill.pipeline.manifest import MANIFEST_NAME, TOKENIZER_FOLDER, read_manifest
 from clozemill.pipeline.origins import ORIGINS_NAME
 from clozemill.pipeline.out_folder import check_out
@@ -242,7 +242,7 @@ def open_workspace(out: Path) -> Iterator[Workspace]:
     workspace = Workspace(out)
     try:
         workspace.work.mkdir(parents=True, exist_ok=True)
-        lock = _lock(workspace.work / "lock")
+        lock = lock_file(workspace.work / "lock")
     except BlockingIOError:
         raise ConfigError(
             f"another build is writing {out}; wait for it, or choose another --out."
@@ -263,23 +263,6 @@ def open_workspace(out: Path) -> Iterator[Workspace]:
             (workspace.work / "lock").unlink()
         workspace.leave()
         os.close(lock)
-
-
-def _lock(path: Path) -> int:
-    """Return the descriptor of a locked file; the lock ends with the process, however it ends."""
-    while True:
-        descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o644)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # The holder before us may have deleted the file we have just locked.
-            if os.fstat(descriptor).st_ino == os.stat(path).st_ino:
-                return descriptor
-        except FileNotFoundError:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        except BaseException:
-            os.close(descriptor)
-            raise
-        os.close(descriptor)
 
 
 def _as_json(record: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The flags of `clozemill build` and `vocab`, made from the fields of their settings records."""
+"""The flags of verbs that have settings, made from the fields of their settings records."""
 
 import dataclasses
 import typing
@@ -7,9 +7,11 @@ from typing import Any
 
 import click
 
-from clozemill.pipeline.config import BuildConfig, read_config_file
+from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.errors import ConfigError
+from clozemill.pipeline.settings import read_config_file
 from clozemill.pipeline.vocab_settings import VocabularySettings
+from clozemill.train.config import PretrainConfig, pretrain_config
 
 Command = typing.TypeVar("Command", bound=Callable[..., Any])
 
@@ -17,6 +19,8 @@ _FLAGS = {
     "out": ("--out", "-o"),
     "is_cased": ("--cased",),
     "strip_accents": ("--strip-accents/--no-strip-accents",),
+    "next_sentence": ("--next-sentence/--no-next-sentence",),
+    "compile": ("--compile/--no-compile",),
 }
 """Where a flag is not its field's name."""
 
@@ -46,6 +50,11 @@ def build_options(command: Command) -> Command:
 def vocabulary_options(command: Command) -> Command:
     """Add a flag for every field of `VocabularySettings`."""
     return _add_options(command, VocabularySettings, lambda item: True)
+
+
+def pretrain_options(command: Command) -> Command:
+    """Add a flag for every field of `PretrainConfig` but the dataset, which is an argument."""
+    return _add_options(command, PretrainConfig, lambda item: item.name != "data")
 
 
 def _is_of_masks(item: "dataclasses.Field[Any]") -> bool:
@@ -97,17 +106,38 @@ def _members(hint: Any) -> tuple[Any, ...]:
 def config_from_flags(
     context: click.Context, config_path: str | None, flags: Mapping[str, Any]
 ) -> BuildConfig:
-    """Return the configuration: defaults, then the file's settings, then flags that were typed.
+    """Return a build's settings: defaults, then the file's, then flags that were typed.
 
     Raises:
         ConfigError: A setting cannot be used.
     """
-    settings = read_config_file(config_path) if config_path else {}
-    for name, value in flags.items():
-        source = context.get_parameter_source(name)
-        if source == click.core.ParameterSource.COMMANDLINE and value != ():
-            settings[name] = _weights(value) if name == "source_weight" else value
-    return BuildConfig(**settings)
+    settings = read_config_file(config_path, BuildConfig, verb="build") if config_path else {}
+    typed = _typed(context, flags)
+    if "source_weight" in typed:
+        typed["source_weight"] = _weights(typed["source_weight"])
+    return BuildConfig(**{**settings, **typed})
+
+
+def pretrain_config_from_flags(
+    context: click.Context, config_path: str | None, flags: Mapping[str, Any]
+) -> PretrainConfig:
+    """Return a run's settings: defaults, then its recipe's, the file's, and typed flags.
+
+    Raises:
+        ConfigError: A setting cannot be used.
+    """
+    in_file = read_config_file(config_path, PretrainConfig, verb="pretrain") if config_path else {}
+    return pretrain_config(in_file, _typed(context, flags))
+
+
+def _typed(context: click.Context, flags: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the flags that stand on the command line."""
+    typed = click.core.ParameterSource.COMMANDLINE
+    return {
+        name: value
+        for name, value in flags.items()
+        if context.get_parameter_source(name) == typed and value != ()
+    }
 
 
 def _weights(values: tuple[str, ...]) -> tuple[tuple[str, float], ...]:

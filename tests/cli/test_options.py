@@ -14,11 +14,14 @@ from clozemill.options import (
     config_from_flags,
     layout_options,
     mask_options,
+    pretrain_config_from_flags,
+    pretrain_options,
     vocabulary_options,
 )
 from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.errors import ConfigError
 from clozemill.pipeline.vocab_settings import VocabularySettings
+from clozemill.train.config import PretrainConfig
 
 
 def flags_of(options: Callable[[Any], Any]) -> dict[str | None, click.Option]:
@@ -88,3 +91,41 @@ def test_only_flags_that_were_typed_win_over_the_file(tmp_path: Path) -> None:
 def test_a_weight_without_a_number_is_refused(weight: str) -> None:
     with pytest.raises(ConfigError, match="source_weight is '.*'; write it as NAME=2.0."):
         parse("a", "--source-weight", weight)
+
+
+def parse_pretrain(*arguments: str, config_path: str | None = None) -> PretrainConfig:
+    @click.command()
+    @click.argument("data")
+    @pretrain_options
+    def command(**flags: object) -> None: ...
+
+    context = command.make_context("pretrain", list(arguments))
+    return pretrain_config_from_flags(context, config_path, context.params)
+
+
+def test_every_setting_of_a_run_is_a_flag_with_its_default_and_help() -> None:
+    flags = flags_of(pretrain_options)
+    fields = {item.name: item for item in dataclasses.fields(PretrainConfig)}
+    assert flags.keys() == fields.keys() - {"data"}
+    for name, flag in flags.items():
+        assert flag.default == fields[name].default, name
+        assert flag.help == fields[name].metadata["help"], name
+
+
+def test_flags_of_a_run_win_over_the_file_and_that_over_the_recipe(tmp_path: Path) -> None:
+    path = tmp_path / "c.toml"
+    path.write_text('recipe = "budget"\nlearning-rate = 1e-3\nseed = 7\n')
+    config = parse_pretrain(
+        *("d", "-o", "run", "--seed", "8", "--epochs", "2", "--no-compile", "--next-sentence"),
+        config_path=str(path),
+    )
+    assert (config.data, config.out, config.seed, config.learning_rate) == ("d", "run", 8, 1e-3)
+    assert (config.epochs, config.steps, config.compile) == (2, None, False)
+    assert (config.global_batch_size, config.next_sentence) == (4096, True)
+
+
+def test_an_unknown_key_of_a_run_names_its_help(tmp_path: Path) -> None:
+    path = tmp_path / "c.toml"
+    path.write_text("max-seq-length = 7\n")
+    with pytest.raises(ConfigError, match="unknown key 'max_seq_length'; see clozemill pretrain "):
+        parse_pretrain("d", config_path=str(path))

@@ -1,9 +1,8 @@
 import dataclasses
-from pathlib import Path
 
 import pytest
 
-from clozemill.pipeline.config import BuildConfig, read_config_file
+from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.errors import ConfigError
 from clozemill.pipeline.fingerprints import fingerprint
 
@@ -87,47 +86,3 @@ def test_a_fingerprint_changes_with_any_setting() -> None:
     plain = BuildConfig().settings("instances")
     assert fingerprint(plain) == fingerprint(dict(reversed(plain.items())))
     assert fingerprint(plain) != fingerprint(BuildConfig(seed=1).settings("instances"))
-
-
-def test_a_toml_file_gives_settings_spelled_either_way(tmp_path: Path) -> None:
-    path = tmp_path / "c.toml"
-    path.write_text(
-        'max-seq-length = 64\nmask_variants = 4\ninputs = ["a"]\n[source-weight]\nwiki = 2.0\n'
-    )
-    config = BuildConfig(**read_config_file(path))
-    assert (config.max_seq_length, config.mask_variants) == (64, 4)
-    assert config.inputs == ("a",)
-    assert config.source_weight == (("wiki", 2.0),)
-
-
-@pytest.mark.parametrize(
-    "content",
-    ['source-weight = ["wiki=2"]', "inputs = [1]", "seed = nan", "masked_lm_prob = inf"],
-)
-def test_a_value_of_the_wrong_type_in_a_file_is_a_config_error(
-    tmp_path: Path, content: str
-) -> None:
-    path = tmp_path / "c.toml"
-    path.write_text(content)
-    with pytest.raises(ConfigError, match=" is .*; it must be "):
-        BuildConfig(**read_config_file(path))
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("max_seq_len = 3\n", "has the unknown key 'max_seq_len'; see clozemill build --help."),
-        ("= 3\n", "is not TOML"),
-        ('source = "\udcff"\n', "is not TOML"),
-    ],
-)
-def test_a_bad_configuration_file_is_refused(tmp_path: Path, content: str, message: str) -> None:
-    path = tmp_path / "c.toml"
-    path.write_text(content, errors="surrogateescape")
-    with pytest.raises(ConfigError, match=message):
-        read_config_file(path)
-
-
-def test_an_absent_configuration_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="cannot read the configuration"):
-        read_config_file(tmp_path / "none.toml")

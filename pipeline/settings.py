@@ -1,0 +1,153 @@
+"""Records of settings: fields that carry their help, checks of their values, and TOML files.
+
+A record of settings is a frozen dataclass whose fields are made by `setting`. Flags, TOML keys
+and the tables of the docs are made from it, so a default stands in one place only. What its
+values mean together, a record checks itself, in `__post_init__`.
+"""
+
+import dataclasses
+import tomllib
+import typing
+from collections.abc import Mapping
+from dataclasses import field
+from pathlib import Path
+from typing import Any
+
+from clozemill.pipeline.errors import ConfigError
+from clozemill.pipeline.files import has_utf8_name, printable
+
+
+def setting(default: Any, kind: str, text: str, choices: tuple[str, ...] = ()) -> Any:
+    """Return a field of a record of settings, with what its flag and the docs say of it.
+
+    Args:
+        default: Value where nothing is given; None is absent.
+        kind: What the field decides; each record names its kinds.
+        text: The help, a sentence.
+        choices: The values allowed; none for any.
+    """
+    return field(default=default, metadata={"kind": kind, "help": text, "choices": choices})
+
+
+def settings_of(record: Any, *kinds: str) -> dict[str, Any]:
+    """Return the fields of the given kinds, by name, ready for JSON."""
+    chosen = {
+        item.name: getattr(record, item.name)
+        for item in dataclasses.fields(record)
+        if item.metadata["kind"] in kinds
+    }
+    return {name: list(v) if isinstance(v, tuple) else v for name, v in chosen.items()}
+
+
+def check_fields(record: Any) -> None:
+    """Raise `ConfigError` for the first field with a value of a wrong type or no choice of it."""
+    for item in dataclasses.fields(record):
+        value = getattr(record, item.name)
+        _check_type(item, value)
+        _check_choice(item, value)
+        _check_utf8(item.name, value)
+
+
+def check_ranges(record: Any, ranges: Mapping[str, tuple[float, float]]) -> None:
+    """Raise `ConfigError` for the first field that has a value outside its range."""
+    for name, (low, high) in ranges.items():
+        value = getattr(record, name)
+        if value is not None:
+            check_range(name, value, low, high)
+
+
+def check_range(name: str, value: float, low: float, high: float) -> None:
+    """Raise `ConfigError` unless the value lies between the two, ends included."""
+    if not low <= value <= high:  # so that NaN is refused too
+        raise ConfigError(f"{name} is {value!r}; it must be between {low} and {high}.")
+
+
+def read_config_file(path: str | Path, record: type[Any], *, verb: str) -> dict[str, Any]:
+    """Return the settings of a TOML file; keys may be spelled like flags or like fields.
+
+    Args:
+        path: The file.
+        record: The record whose fields the keys are.
+        verb: The command whose help lists them, for the error.
+
+    Raises:
+        ConfigError: The file cannot be read, is not TOML, or has an unknown key.
+    """
+    try:
+        with open(path, "rb") as stream:
+            table = tomllib.load(stream)
+    except OSError as error:
+        raise ConfigError(f"cannot read the configuration {path}: {error.strerror}.") from error
+    except ValueError as error:  # bytes that are not UTF-8 included
+        raise ConfigError(f"{path} is not TOML: {error}.") from error
+    known = {item.name: item.type for item in dataclasses.fields(record)}
+    settings = {key.replace("-", "_"): value for key, value in table.items()}
+    unknown = sorted(set(settings) - set(known))
+    if unknown:
+        raise ConfigError(
+            f"{path} has the unknown key {unknown[0]!r}; see clozemill {verb} --help."
+        )
+    return {name: _as_field(value, known[name]) for name, value in settings.items()}
+
+
+def _as_field(value: Any, kind: Any) -> Any:
+    """Return a TOML value as a field holds it: lists and tables are tuples there."""
+    if isinstance(value, dict) and kind == tuple[tuple[str, float], ...]:
+        return tuple(sorted(value.items()))
+    return tuple(value) if isinstance(value, list) else value
+
+
+_TYPES: dict[Any, str] = {
+    bool: "true or false",
+    bool | None: "true or false",
+    float: "a number",
+    float | None: "a number",
+    int: "a whole number",
+    int | None: "a whole number",
+    str: "text",
+    str | None: "text",
+    tuple[str, ...]: "a list of texts",
+    tuple[tuple[str, float], ...]: "a table of numbers",
+}
+"""The types of fields, as an error names them."""
+
+
+def _check_type(item: "dataclasses.Field[Any]", value: Any) -> None:
+    """Raise `ConfigError` unless the value is of the field's type; TOML and callers err."""
+    if not _is_of_type(value, item.type):
+        raise ConfigError(f"{item.name} is {value!r}; it must be {_TYPES[item.type]}.")
+
+
+def _is_of_type(value: Any, kind: Any) -> bool:
+    """Return whether a value is of a type that a field has; `bool` is no number here.
+
+    >>> _is_of_type((("wiki", 2),), tuple[tuple[str, float], ...]), _is_of_type(True, int | None)
+    (True, False)
+    """
+    members = typing.get_args(kind)
+    if typing.get_origin(kind) is tuple:
+        if not isinstance(value, tuple):
+            return False
+        if members[-1] is Ellipsis:
+            members = members[:1] * len(value)
+        return len(value) == len(members) and all(map(_is_of_type, value, members))
+    if members:
+        return any(_is_of_type(value, member) for member in members)
+    if isinstance(value, bool):
+        return kind is bool
+    return isinstance(value, (int, float) if kind is float else kind)
+
+
+def _check_utf8(name: str, value: Any) -> None:
+    """Raise `ConfigError` for a text that no file can hold: arguments may be any bytes."""
+    if isinstance(value, tuple):
+        for member in value:
+            _check_utf8(name, member)
+    elif isinstance(value, str) and not has_utf8_name(value):
+        raise ConfigError(f"{name} is {printable(value)}, which is not UTF-8; spell it otherwise.")
+
+
+def _check_choice(item: "dataclasses.Field[Any]", value: Any) -> None:
+    choices = item.metadata["choices"]
+    if choices and value is not None and value not in choices:
+        raise ConfigError(f"{item.name} is {value!r}; it must be one of {', '.join(choices)}.")

@@ -1,0 +1,186 @@
+"""The instances of a split, masked for any epoch: a map-style dataset for torch.
+
+    dataset = open_dataset("data/wiki")
+    instances = PretrainingInstances(dataset, "train", masking="dynamic")
+    collate = PretrainingCollator(instances.pad_id)
+    batch = collate([instances[7], instances[len(instances) + 7]])  # as epochs 0 and 1 mask it
+
+Legend: N instances of the split, n of a batch.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from torch.utils.data import Dataset as TorchDataset
+
+from clozemill.pipeline.dataset import Dataset
+from clozemill.pipeline.instances import MaskBatch, TokenBatch, starts_of
+from clozemill.pipeline.mask_rules import MaskRule
+from clozemill.train.gather import InstanceRows
+from clozemill.train.reader import InstanceReader
+from clozemill.train.variants import (
+    VariantSchedule,
+    checked_tokenizer,
+    dataset_mask_rule,
+    drawn_overlays,
+    joined_overlays,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaskedInstances:
+    """n instances with one masking each, as flat arrays; what `PretrainingCollator` takes."""
+
+    indices: NDArray[np.int64]
+    """(n,): virtual indices: epoch * N + number of the instance."""
+
+    instance_ids: NDArray[np.uint64]
+    """(n, 2): the 16-byte ids as two little-endian words."""
+
+    tokens: TokenBatch
+    """The original token ids."""
+
+    masks: MaskBatch
+    """n overlays: what is predicted, and what the input shows there."""
+
+    next_sentence_label: NDArray[np.int8] | None
+    """(n,): 0 next, 1 random; None where the recipe has no pairs."""
+
+    def __len__(self) -> int:
+        """Return n."""
+        return len(self.indices)
+
+
+def joined_instances(batches: Sequence[MaskedInstances]) -> MaskedInstances:
+    """Return several batches, at least one, of one dataset as one batch."""
+    labels = [b.next_sentence_label for b in batches if b.next_sentence_label is not None]
+    return MaskedInstances(
+        indices=np.concatenate([batch.indices for batch in batches]),
+        instance_ids=np.concatenate([batch.instance_ids for batch in batches]),
+        tokens=TokenBatch(
+            input_ids=np.concatenate([batch.tokens.input_ids for batch in batches]),
+            starts=_joined_starts([batch.tokens.starts for batch in batches]),
+            segment_b_start=np.concatenate([batch.tokens.segment_b_start for batch in batches]),
+        ),
+        masks=MaskBatch(
+            positions=np.concatenate([batch.masks.positions for batch in batches]),
+            token_ids=np.concatenate([batch.masks.token_ids for batch in batches]),
+            starts=_joined_starts([batch.masks.starts for batch in batches]),
+        ),
+        next_sentence_label=np.concatenate(labels) if labels else None,
+    )
+
+
+def _joined_starts(parts: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+    return starts_of(np.concatenate([np.diff(starts) for starts in parts]))
+
+
+class PretrainingInstances(TorchDataset[MaskedInstances]):
+    """All instances of a split; index epoch * N + i is instance i as the epoch masks it.
+
+    So neither loader workers nor a trainer have to be told the epoch. Any index from 0 on can be
+    asked for, while the length is N. A copy may be pickled and sent to workers.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        split: str = "train",
+        *,
+        masking: str,
+        num_static_variants: int | None = None,
+        mask_offset: int = 0,
+        verify_checksums: bool = True,
+    ) -> None:
+        """Check that the masks can be had; opens no shard yet.
+
+        Args:
+            dataset: From `open_dataset`.
+            split: `train` or `validation`.
+            masking: `static`: epoch e shows variant `mask_offset + e mod num_static_variants`, from
+                the file where it is stored, else drawn. `dynamic`: epoch e shows variant
+                `mask_offset + e`, drawn. Both show the same where the numbers are the same.
+            num_static_variants: By default as many as are stored.
+            mask_offset: Variant of epoch 0.
+            verify_checksums: See `InstanceReader`.
+
+        Raises:
+            ConfigError: A setting is out of range.
+            DatasetError: There is no such split, or its tokenizer or random generator is not
+                that of the build.
+        """
+        self.reader = InstanceReader(dataset, split, verify_checksums=verify_checksums)
+        self.num_stored = dataset.num_variants(split)
+        """Variants that the dataset stores."""
+        self.schedule = VariantSchedule(
+            masking=masking,
+            num_static_variants=(
+                self.num_stored if num_static_variants is None else num_static_variants
+            ),
+            mask_offset=mask_offset,
+        )
+        checked_tokenizer(dataset)
+        self.pad_id = dataset.manifest.tokenizer.special_ids["pad"]
+        """Token id that fills rows up."""
+        self.has_pairs = self.reader.layout.has_pairs
+        """Whether there are segments B, and a label that says if they are next."""
+        self._rule: MaskRule | None = dataset_mask_rule(dataset) if self._draws() else None
+
+    def _draws(self) -> bool:
+        """Return whether some epoch needs a variant that is not read from a file."""
+        schedule = self.schedule
+        return (
+            schedule.masking == "dynamic"
+            or schedule.mask_offset + schedule.num_static_variants > self.num_stored
+        )
+
+    def __len__(self) -> int:
+        """Return N."""
+        return len(self.reader)
+
+    def lengths(self, begin: int, end: int) -> NDArray[np.int64]:
+        """Return the numbers of tokens of the instances from `begin` to before `end`."""
+        return self.reader.lengths(begin, end)
+
+    def __getitem__(self, index: int) -> MaskedInstances:
+        """Return one instance, as a batch of one."""
+        return self.__getitems__([index])
+
+    def __getitems__(self, indices: ArrayLike) -> MaskedInstances:
+        """Return the instances with these virtual indices, in the order asked for.
+
+        Raises:
+            IndexError: An index is negative.
+            DatasetError: A shard is damaged; the text names it.
+        """
+        wanted = np.asarray(indices, np.int64).reshape(-1)
+        epochs, numbers = np.divmod(wanted, len(self))
+        rows = self.reader.read(numbers)
+        variants = self.schedule.variants_of(epochs)
+        return MaskedInstances(
+            indices=wanted,
+            instance_ids=rows.instance_ids,
+            tokens=rows.tokens,
+            masks=self._overlays(numbers, rows, variants),
+            next_sentence_label=rows.next_sentence_label if self.has_pairs else None,
+        )
+
+    def __iter__(self) -> Iterator[MaskedInstances]:
+        """Yield every instance once, in order, as epoch 0 masks it."""
+        for index in range(len(self)):
+            yield self[index]
+
+    def _overlays(
+        self, numbers: NDArray[np.int64], rows: InstanceRows, variants: NDArray[np.int64]
+    ) -> MaskBatch:
+        if self._rule is None:
+            return self.reader.overlays(numbers, variants)
+        if self.schedule.masking == "dynamic":
+            return drawn_overlays(rows, variants, self._rule)
+        is_stored = variants < self.num_stored
+        stored, others = np.flatnonzero(is_stored), np.flatnonzero(~is_stored)
+        read = self.reader.overlays(numbers[stored], variants[stored])
+        drawn = drawn_overlays(rows.take(others), variants[others], self._rule)
+        return joined_overlays([(stored, read), (others, drawn)])
