@@ -119,7 +119,7 @@ def _longest(lengths: NDArray[np.uint32], starts: NDArray[np.int64]) -> pa.Array
 
 def _shortest(lengths: NDArray[np.uint32], starts: NDArray[np.int64]) -> pa.Array:
     """Return the tokens of each document's shortest sentence; 0 where it has none."""
-    shortest = np.minimum.reduceat(np.append(lengths, 0), starts[:-1])
+    shortest = np.minimum.reduceat(np.append(lengths, np.uint32(2**32 - 1)), starts[:-1])
     return pa.array(np.where(np.diff(starts) > 0, shortest, 0), pa.int64())
 
 
