@@ -10,12 +10,14 @@ Legend: N instances asked for, T tokens of them, K variants stored.
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from clozemill.pipeline.columns import InstanceColumns
-from clozemill.pipeline.dataset import Dataset
-from clozemill.pipeline.instances import MaskBatch, TokenBatch, take_runs, token_dtype
+from clozemill.pipeline.dataset import allowed_schemas
+from clozemill.pipeline.instances import MaskBatch, TokenBatch, take_runs
 from clozemill.pipeline.jit import array_at, kernel
+from clozemill.pipeline.manifest import Manifest
 
 _IDS, _STARTS, _TOKENS, _BORDERS, _LABELS, _OVERLAY_STARTS, _POSITIONS, _SHOWN = range(8)
 # The columns of the table of addresses.
@@ -73,20 +75,23 @@ class Layout(NamedTuple):
     """Nothing, of the type of masks' positions."""
 
 
-def layout_of(dataset: Dataset, split: str) -> Layout:
-    """Return what the manifest says about the rows of a split."""
-    manifest = dataset.manifest
-    schema = dataset.schema
+def layout_of(manifest: Manifest, split: str) -> Layout:
+    """Return what a manifest says about the rows of a split."""
+    schema = allowed_schemas(manifest)[0]
     shown = schema.field("masks").type.value_type.value_type
     return Layout(
         vocab_size=manifest.tokenizer.vocab_size,
         max_seq_length=manifest.max_seq_length,
-        num_variants=dataset.num_variants(split),
+        num_variants=manifest.splits[split].num_variants,
         has_pairs=manifest.build_config().has_pairs,
-        token_like=np.empty(0, token_dtype(manifest.tokenizer.vocab_size)),
-        border_like=np.empty(0, schema.field("segment_b_start").type.to_pandas_dtype()),
-        position_like=np.empty(0, shown.field("position").type.to_pandas_dtype()),
+        token_like=_nothing_of(schema.field("input_ids").type.value_type),
+        border_like=_nothing_of(schema.field("segment_b_start").type),
+        position_like=_nothing_of(shown.field("position").type),
     )
+
+
+def _nothing_of(kind: pa.DataType) -> NDArray[Any]:
+    return np.empty(0, kind.to_pandas_dtype())
 
 
 def fault_of(columns: InstanceColumns, layout: Layout) -> str | None:

@@ -1,4 +1,4 @@
-"""The micro-batches of one rank, step after step, collated here or by loader workers.
+"""The micro-batches of one rank, step after step, read here or ahead by loader workers.
 
     instances = PretrainingInstances(open_dataset("data/wiki"), "train", masking="dynamic")
     order = BatchOrder(instances, global_batch_size=256, seed=0)
@@ -29,7 +29,7 @@ from clozemill.train.order import BatchOrder, micro_batches_of, turns_per_step
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoaderSettings:
-    """How a rank takes its share, and who collates it. None of it changes what a step holds."""
+    """How a rank takes its share, and who reads it. None of it changes what a step holds."""
 
     micro_batch_size: int
     """Instances of one forward pass on one rank."""
@@ -41,16 +41,13 @@ class LoaderSettings:
     """Number of processes that train together."""
 
     num_workers: int = 0
-    """Processes that read, mask and collate; 0: this one does it between two passes."""
+    """Processes that read and mask ahead; 0: this one does it between two passes."""
 
     prefetch_factor: int = 4
     """Micro-batches that each worker makes ahead."""
 
     pad_to_multiple_of: int = 1
     """Length of a micro-batch is a multiple of this."""
-
-    is_pinned: bool = False
-    """Whether tensors lie in page-locked memory, from which a GPU copies faster."""
 
     start_method: str = "forkserver"
     """How workers start: `forkserver`, `spawn`, or `fork`, which does not survive threads."""
@@ -92,7 +89,6 @@ class MicroBatches:
         settings: LoaderSettings,
     ) -> None:
         """Use `micro_batches` or `evaluation_batches`."""
-        collate: Any = _Collate(instances.pad_id, settings.pad_to_multiple_of)
         workers: dict[str, Any] = {}
         if settings.num_workers:
             context = multiprocessing.get_context(settings.start_method)
@@ -103,13 +99,15 @@ class MicroBatches:
                 "prefetch_factor": settings.prefetch_factor,
                 "worker_init_fn": _start_worker,
             }
+        self._collate = PretrainingCollator(
+            instances.pad_id, pad_to_multiple_of=settings.pad_to_multiple_of
+        )
         self._num_batches = len(indices)  # type: ignore[arg-type]
         self._loader: DataLoader[Any] = DataLoader(
             _Reporting(instances),
             batch_sampler=indices,
-            collate_fn=collate,
+            collate_fn=_unchanged,
             num_workers=settings.num_workers,
-            pin_memory=settings.is_pinned,
             # By default a loader draws from the global generator, and so would change dropout.
             generator=torch.Generator(),
             **workers,
@@ -127,10 +125,12 @@ class MicroBatches:
             RunError: A worker died.
         """
         try:
-            for batch in self._loader:
-                if isinstance(batch, ClozemillError):
-                    raise batch
-                yield batch
+            for found in self._loader:
+                if isinstance(found, ClozemillError):
+                    raise found
+                # Here and not in the workers: flat arrays of 16 bits cross a pipe in a fraction
+                # of the time that five tensors take through shared memory.
+                yield self._collate(found)
         except RuntimeError as error:
             if not str(error).startswith("DataLoader worker"):
                 raise
@@ -237,16 +237,8 @@ class _Reporting(TorchDataset[Any]):
             return error
 
 
-class _Collate:
-    """Collates what is no error."""
-
-    def __init__(self, pad_id: int, pad_to_multiple_of: int) -> None:
-        self._collate = PretrainingCollator(pad_id, pad_to_multiple_of=pad_to_multiple_of)
-
-    def __call__(
-        self, found: MaskedInstances | ClozemillError
-    ) -> dict[str, torch.Tensor] | ClozemillError:
-        return found if isinstance(found, ClozemillError) else self._collate(found)
+def _unchanged(found: Any) -> Any:
+    return found
 
 
 def _start_worker(number: int) -> None:
