@@ -44,9 +44,32 @@ class MaskedInstances:
         """Return n."""
         return len(self.indices)
 
+    def slice(self, begin: int, end: int) -> "MaskedInstances":
+        """Return the instances from `begin` to before `end`, as views."""
+        tokens, masks, labels = self.tokens, self.masks, self.next_sentence_label
+        input_ids, starts = _slice_runs(tokens.starts, begin, end)
+        selected, mask_starts = _slice_runs(masks.starts, begin, end)
+        return MaskedInstances(
+            indices=self.indices[begin:end],
+            instance_ids=self.instance_ids[begin:end],
+            tokens=TokenBatch(
+                tokens.input_ids[input_ids], starts, tokens.segment_b_start[begin:end]
+            ),
+            masks=MaskBatch(masks.positions[selected], masks.token_ids[selected], mask_starts),
+            next_sentence_label=None if labels is None else labels[begin:end],
+        )
+
+
+def _slice_runs(starts: NDArray[np.int64], begin: int, end: int) -> tuple[slice, NDArray[np.int64]]:
+    """Return where the values of some runs lie, and where each run starts among them."""
+    own = starts[begin : end + 1]
+    return slice(int(own[0]), int(own[-1])), own - own[0]
+
 
 def joined_instances(batches: Sequence[MaskedInstances]) -> MaskedInstances:
     """Return several batches, at least one, of one dataset as one batch."""
+    if len(batches) == 1:
+        return batches[0]
     labels = [b.next_sentence_label for b in batches if b.next_sentence_label is not None]
     return MaskedInstances(
         indices=np.concatenate([batch.indices for batch in batches]),
