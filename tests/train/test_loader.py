@@ -1,5 +1,5 @@
 import torch
-from tests.train.conftest import BuiltDataset
+from tests.train.small_readings import BuiltDataset
 
 from clozemill.train.instances import PretrainingInstances
 from clozemill.train.loader import LoaderSettings, evaluation_batches, micro_batches

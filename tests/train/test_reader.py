@@ -4,7 +4,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.pipeline.small_datasets import make_dataset
-from tests.train.conftest import LAYOUTS, BuiltDataset
+from tests.train.small_readings import LAYOUTS, BuiltDataset
 
 from clozemill.pipeline.dataset import Dataset, open_dataset
 from clozemill.train.reader import InstanceReader
