@@ -13,7 +13,7 @@ import multiprocessing
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import torch
@@ -25,6 +25,14 @@ from clozemill.pipeline.errors import ClozemillError, ConfigError, RunError
 from clozemill.train.collate import PretrainingCollator
 from clozemill.train.instances import MaskedInstances, PretrainingInstances
 from clozemill.train.order import BatchOrder, micro_batches_of, turns_per_step
+
+Indices: TypeAlias = list[int] | ClozemillError
+"""Virtual indices of a micro-batch, or why there are none.
+
+Errors travel as values, from here and from workers: raised inside a loader's iterator they would
+arrive wrapped in a traceback, and leave its workers to the garbage collector, which takes away
+their locks first.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +93,7 @@ class MicroBatches:
     def __init__(
         self,
         instances: PretrainingInstances,
-        indices: "Sampler[list[int]]",
+        indices: "_StepSampler | _PlainSampler",
         settings: LoaderSettings,
     ) -> None:
         """Use `micro_batches` or `evaluation_batches`."""
@@ -102,10 +110,11 @@ class MicroBatches:
         self._collate = PretrainingCollator(
             instances.pad_id, pad_to_multiple_of=settings.pad_to_multiple_of
         )
-        self._num_batches = len(indices)  # type: ignore[arg-type]
+        batch_sampler: Any = indices
+        self._num_batches = len(indices)
         self._loader: DataLoader[Any] = DataLoader(
             _Reporting(instances),
-            batch_sampler=indices,
+            batch_sampler=batch_sampler,
             collate_fn=_unchanged,
             num_workers=settings.num_workers,
             # By default a loader draws from the global generator, and so would change dropout.
@@ -124,21 +133,29 @@ class MicroBatches:
             DatasetError: A shard is damaged; the text names it.
             RunError: A worker died.
         """
+        error: ClozemillError | None = None
         try:
             for found in self._loader:
                 if isinstance(found, ClozemillError):
-                    raise found
+                    error = found
+                    break
                 # Here and not in the workers: flat arrays of 16 bits cross a pipe in a fraction
                 # of the time that five tensors take through shared memory.
                 yield self._collate(found)
-        except RuntimeError as error:
-            if not str(error).startswith("DataLoader worker"):
+        except RuntimeError as failure:
+            if not str(failure).startswith("DataLoader worker"):
                 raise
-            said = str(error).splitlines()[0].rstrip(".")
-            raise RunError(
-                f"a process that reads instances died: {said}; look for a lack of memory or a file "
-                "that changed, or use num_workers 0 to see where."
-            ) from error
+            error = _worker_died(str(failure).splitlines()[0])
+        if error is not None:
+            # Only here, where the loader's iterator is gone and its workers have ended.
+            raise error
+
+
+def _worker_died(said: str) -> RunError:
+    return RunError(
+        f"a process that reads instances died: {said.rstrip('.')}; look for a lack of memory or a "
+        "file that changed, or use num_workers 0 to see where."
+    )
 
 
 def micro_batches(
@@ -182,7 +199,7 @@ def evaluation_batches(
     return MicroBatches(instances, _PlainSampler(len(instances), settings), settings)
 
 
-class _StepSampler(Sampler[list[int]]):
+class _StepSampler(Sampler[Indices]):
     """One rank's virtual indices, a list for each micro-batch."""
 
     def __init__(self, order: BatchOrder, settings: LoaderSettings, steps: range) -> None:
@@ -194,11 +211,16 @@ class _StepSampler(Sampler[list[int]]):
     def __len__(self) -> int:
         return len(self._steps) * self._turns
 
-    def __iter__(self) -> Iterator[list[int]]:
+    def __iter__(self) -> Iterator[Indices]:
         settings = self._settings
         for step in self._steps:
+            try:
+                global_batch = self._order.global_batch(step)
+            except ClozemillError as error:
+                yield error
+                return
             parts = micro_batches_of(
-                self._order.global_batch(step),
+                global_batch,
                 micro_batch_size=settings.micro_batch_size,
                 rank=settings.rank,
                 world_size=settings.world_size,
@@ -207,7 +229,7 @@ class _StepSampler(Sampler[list[int]]):
             yield from ([] for _ in range(self._turns - len(parts)))
 
 
-class _PlainSampler(Sampler[list[int]]):
+class _PlainSampler(Sampler[Indices]):
     """Every `world_size`-th run of instances in plain order."""
 
     def __init__(self, num_instances: int, settings: LoaderSettings) -> None:
@@ -217,7 +239,7 @@ class _PlainSampler(Sampler[list[int]]):
     def __len__(self) -> int:
         return self._settings.turns(self._num_instances)
 
-    def __iter__(self) -> Iterator[list[int]]:
+    def __iter__(self) -> Iterator[Indices]:
         size, world_size = self._settings.micro_batch_size, self._settings.world_size
         for turn in range(len(self)):
             begin = (turn * world_size + self._settings.rank) * size
@@ -225,12 +247,14 @@ class _PlainSampler(Sampler[list[int]]):
 
 
 class _Reporting(TorchDataset[Any]):
-    """Hands errors on as values: raised in a worker, they would arrive wrapped in a traceback."""
+    """Instances, or the error that reading them gave."""
 
     def __init__(self, instances: PretrainingInstances) -> None:
         self._instances = instances
 
-    def __getitems__(self, indices: list[int]) -> MaskedInstances | ClozemillError:
+    def __getitems__(self, indices: Indices) -> MaskedInstances | ClozemillError:
+        if isinstance(indices, ClozemillError):
+            return indices
         try:
             return self._instances.__getitems__(indices)
         except ClozemillError as error:
