@@ -6,6 +6,7 @@ and appears by one rename. A checkpoint is *complete* when its state can be read
 those that the state names.
 """
 
+import os
 import re
 import shutil
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ from clozemill.pipeline.files import (
     is_temporary,
     open_regular,
 )
-from clozemill.train.execution import Execution
+from clozemill.train.facts import RunFacts
 from clozemill.train.json_records import canonical_json, from_json, parse_object, to_json
 from clozemill.train.metrics import Window
 from clozemill.train.tensors import Tensors, read_tensors, write_tensors
@@ -48,34 +49,25 @@ class TrainingState:
     """Instances of that epoch that were consumed."""
 
     num_tokens: int
-    """Real tokens seen so far, over all epochs."""
+    """Tokens seen so far without padding, over all epochs."""
 
     num_instances: int
     """Instances seen so far, over all epochs."""
 
-    settings_fingerprint: str
-    """Of the settings that decide training; the run's `run.json` has them by name."""
-
-    dataset_digest: str
-    """Of the split that is trained on, with its masks."""
-
-    tokenizer_hash: str
-    """Of the tokenizer that made its ids."""
-
-    execution: Execution
-    """What computed this."""
+    facts: RunFacts
+    """What the run is, and what computed this."""
 
     window: Window = field(default_factory=Window)
     """Sums since the last logged row."""
 
-    scaler: dict[str, float] = field(default_factory=dict)
-    """State of the loss scaler; empty without one."""
+    scaler: dict[str, int | float] = field(default_factory=dict)
+    """State of the loss scaler of fp16; empty without one."""
 
     def __post_init__(self) -> None:
-        """Raise `RunError` for counts that no training has."""
+        """Raise `RunError` for a count below 0."""
         for name in ("step", "epoch", "position", "num_tokens", "num_instances"):
-            if not 0 <= getattr(self, name) < 2**63:
-                raise RunError(f"{name} is {getattr(self, name)}; it must be from 0 to 2**63 - 1.")
+            if getattr(self, name) < 0:
+                raise RunError(f"{name} is {getattr(self, name)}; it must be at least 0.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,10 +122,10 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
             they were, and nothing half-written is left.
     """
     path = step_folder(folder, checkpoint.state.step)
-    if path.exists():
+    if os.path.lexists(path):
         if defect(path) is None:
             return path
-        _delete(path)
+        delete_checkpoint(path)
     try:
         with atomic_folder(path) as aside:
             write_tensors(aside / MODEL_NAME, checkpoint.model)
@@ -155,28 +147,28 @@ def load_checkpoint(path: Path) -> Checkpoint:
     Raises:
         RunError: It is incomplete, damaged, or not one of ours.
     """
-    table = _read_state_file(path)
-    _check_files(path, table.files)
     return Checkpoint(
-        state=table.state,
+        state=read_complete_state(path),
         model=read_tensors(path / MODEL_NAME),
         optimizer=read_tensors(path / OPTIMIZER_NAME),
     )
 
 
-def read_state(path: Path) -> TrainingState:
-    """Return where a checkpoint stands, without reading its tensors.
+def read_complete_state(path: Path) -> TrainingState:
+    """Return where a checkpoint stands, after comparing its files with their checksums.
 
     Raises:
-        RunError: Its state is missing, damaged, or not one of ours.
+        RunError: It is incomplete, damaged, or not one of ours.
     """
-    return _read_state_file(path).state
+    table = _read_state_file(path)
+    _check_files(path, table.files)
+    return table.state
 
 
 def defect(path: Path) -> str | None:
     """Return why a checkpoint is not complete, or None if it is; reads all its bytes."""
     try:
-        _check_files(path, _read_state_file(path).files)
+        read_complete_state(path)
     except RunError as error:
         return str(error)
     return None
@@ -193,15 +185,15 @@ def find_latest(folder: Path) -> tuple[Path | None, list[str]]:
         RunError: There are checkpoints, but none is complete.
     """
     skipped: list[str] = []
-    for path in _newest_first(folder):
+    for _, path in list_checkpoints(folder):
         reason = defect(path)
         if reason is None:
             return path, skipped
         skipped.append(f"skipped {path}: {reason}")
     if skipped:
         raise RunError(
-            f"{folder} holds {len(skipped)} checkpoints, but none is complete ({skipped[0]}); "
-            "copy one from elsewhere, or start again with --resume never --overwrite."
+            f"no checkpoint in {folder} is complete, of {len(skipped)} ({skipped[0]}); copy one "
+            "from elsewhere, or start again with --resume never --overwrite."
         )
     return None, skipped
 
@@ -222,15 +214,15 @@ def rotate(folder: Path, keep: int) -> list[Path]:
     remove_leftovers(folder)
     kept: list[Path] = []
     deleted: list[Path] = []
-    found = _newest_first(folder)
-    for path in found if len(found) > keep else ():
+    found = list_checkpoints(folder)
+    for _, path in found if len(found) > keep else ():
         if len(kept) < keep:
             if defect(path) is None:
                 kept.append(path)
         else:
             deleted.append(path)
     for path in deleted:
-        _delete(path)
+        delete_checkpoint(path)
     return deleted
 
 
@@ -241,17 +233,33 @@ def remove_leftovers(folder: Path) -> None:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def _newest_first(folder: Path) -> list[Path]:
-    """Return what is named like a checkpoint, by the number of its step."""
-    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+def list_checkpoints(folder: Path) -> list[tuple[int, Path]]:
+    """Return step and path of what is named like a checkpoint, whole or not, newest first.
+
+    Raises:
+        RunError: The folder cannot be read.
+    """
+    try:
+        names = os.listdir(folder)
+    except FileNotFoundError:
+        names = []
+    except OSError as error:
+        raise RunError(f"cannot read {folder}: {error.strerror}.") from error
     found = [(int(match[1]), name) for name in names if (match := _STEP_FOLDER.fullmatch(name))]
-    return [folder / name for _, name in sorted(found, reverse=True)]
+    return [(step, folder / name) for step, name in sorted(found, reverse=True)]
 
 
-def _delete(path: Path) -> None:
-    """Delete a checkpoint; killed meanwhile, no half of one is left under its name."""
+def delete_checkpoint(path: Path) -> None:
+    """Delete a checkpoint; killed meanwhile, no half of one is left under its name.
+
+    Raises:
+        RunError: The folder cannot be written.
+    """
     aside = aside_path(path)
-    path.rename(aside)
+    try:
+        path.rename(aside)
+    except OSError as error:
+        raise RunError(f"cannot delete {path}: {error.strerror}.") from error
     if aside.is_symlink() or not aside.is_dir():
         aside.unlink()
     else:
@@ -271,9 +279,7 @@ def _write_state(folder: Path, state: TrainingState) -> None:
     try:
         text = canonical_json(to_json(table)) + "\n"
     except ValueError as error:
-        raise RunError(
-            f"the state of step {state.step} has a number that is not finite."
-        ) from error
+        raise RunError(f"the state of step {state.step} has a sum that is not finite.") from error
     (folder / STATE_NAME).write_text(text, encoding="utf-8")
 
 

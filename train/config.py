@@ -90,6 +90,11 @@ class PretrainConfig:
         "numerics",
         "Most instances of one forward pass; by default the share of a rank, at most 32.",
     )
+    length_window: int | None = setting(
+        None,
+        "training",
+        "Global batches among which lengths are sorted; by default those of 16,384 instances.",
+    )
     seed: int = setting(0, "training", "Seed of weights, order and dropout; masks have their own.")
 
     optimizer: str = setting(
@@ -236,6 +241,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "epochs": (1, 10**6),
     "global_batch_size": (1, 10**7),
     "micro_batch_size": (1, 10**6),
+    "length_window": (1, 10**6),
     "seed": (0, 2**63 - 1),
     "learning_rate": (0.0, 10.0),
     "beta1": (0.0, 1.0 - 1e-9),

@@ -14,7 +14,7 @@ _Record = TypeVar("_Record")
 _NAMES: dict[Any, str] = {
     bool: "true or false",
     float: "a number",
-    int: "a whole number",
+    int: "a whole number of 64 bits",
     str: "a text",
     dict: "an object",
     tuple: "a list",
@@ -69,7 +69,11 @@ def from_json(kind: type[_Record], table: Any, where: str) -> _Record:
     for name in names:
         if name not in table:
             raise RunError(f"{where} has no key {name!r}.")
-    return kind(**{name: _value(hints[name], table[name], f"{where}: {name}") for name in names})
+    values = {name: _value(hints[name], table[name], f"{where}: {name}") for name in names}
+    try:
+        return kind(**values)
+    except RunError as error:  # a check of the record's own
+        raise RunError(f"{where}: {error}") from error
 
 
 def _value(hint: Any, value: Any, where: str) -> Any:
@@ -78,12 +82,13 @@ def _value(hint: Any, value: Any, where: str) -> Any:
         return from_json(typing.cast(type[Any], hint), value, where)
     origin, members = typing.get_origin(hint), typing.get_args(hint)
     if origin is types.UnionType:
-        if value is None and type(None) in members:
-            return None
-        (hint,) = (member for member in members if member is not type(None))
-        return _value(hint, value, where)
+        fitting = [member for member in members if _is_a(member, value)]
+        return _value(fitting[0] if fitting else members[0], value, where)
     if origin is dict and isinstance(value, dict):
-        return {key: _value(members[1], entry, f"{where}.{key}") for key, entry in value.items()}
+        return {
+            key: _value(members[1], entry, f"{where}.{_quoted(key)}")
+            for key, entry in value.items()
+        }
     if origin is tuple and isinstance(value, list):
         return tuple(_value(members[0], entry, f"{where}[{i}]") for i, entry in enumerate(value))
     if hint is Any or (origin is None and _is_a(hint, value)):
@@ -95,10 +100,17 @@ def _is_a(hint: Any, value: Any) -> bool:
     """Return whether a value is of a plain type; `bool` is no number here."""
     if isinstance(value, bool):
         return hint is bool
+    if hint is int:
+        return isinstance(value, int) and abs(value) < 2**63
     if hint is float:
         is_exact = isinstance(value, int) and abs(value) <= 2**53
         return is_exact or (isinstance(value, float) and math.isfinite(value))
     return isinstance(value, hint)
+
+
+def _quoted(key: str) -> str:
+    """Return a key as an error may show it: a stranger's may hold lines of its own."""
+    return key if key.isidentifier() else f"{key!r:.60}"
 
 
 def _refuse_constant(name: str) -> None:

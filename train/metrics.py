@@ -11,11 +11,14 @@ import math
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from clozemill.pipeline.errors import DatasetError, RunError
 from clozemill.pipeline.files import atomic_file
 from clozemill.train.json_records import canonical_json, from_json, parse_object
+
+if TYPE_CHECKING:
+    from clozemill.train.baselines import Baselines
 
 METRICS_NAME = "metrics.jsonl"
 
@@ -41,17 +44,24 @@ class StartRow:
 
     kind: ClassVar[str] = "start"
 
-    step: int = column("steps", "0.", default=0)
-    mlm_uniform_loss: float | None = column("nats", "ln V: MLM loss of a model that knows nothing.")
-    mlm_unigram_entropy: float | None = column("nats", "Entropy of the tokens that are selected.")
-    mlm_context_free_loss: float | None = column(
-        "nats", "Best MLM loss without context: what is learned lies below."
+    step: int = column("steps", "Always 0.", default=0)
+    split: str = column("", "What the lines are of: validation, or train without one.")
+    instances: int = column("instances", "Instances of it that were looked at.")
+    selected: int = column("tokens", "Their selected tokens.")
+    train_instances: int = column("instances", "Training instances that were counted.")
+    even_loss: float | None = column("nats", "ln V: MLM loss of a model that knows nothing.")
+    unigram_entropy: float | None = column("nats", "Of the token frequencies.")
+    mask_token_loss: float | None = column(
+        "nats", "Loss of the frequencies at `[MASK]`: compare `mask_only_loss`."
     )
-    nsp_uniform_loss: float | None = column("nats", "ln 2; null where the recipe has no pairs.")
+    context_free_loss: float | None = column(
+        "nats", "Best MLM loss without context: what is learned from context lies below."
+    )
+    context_free_accuracy: float | None = column("share", "MLM accuracy of that predictor.")
+    nsp_even_loss: float | None = column("nats", "ln 2: NSP loss of a model that knows nothing.")
     nsp_majority_accuracy: float | None = column("share", "NSP accuracy of the commoner label.")
-    nsp_shortcut_accuracy: float | None = column(
-        "share", "NSP accuracy from lengths and forced pairs alone."
-    )
+    nsp_length_loss: float | None = column("nats", "NSP loss of the two lengths alone.")
+    nsp_length_accuracy: float | None = column("share", "NSP accuracy of the two lengths alone.")
     absent: dict[str, str] = _absent()
 
 
@@ -63,7 +73,7 @@ class TrainRow:
 
     step: int = column("steps", "Optimizer updates done.")
     epoch: int = column("epochs", "The epoch of this step's global batch.")
-    steps: int = column("steps", "Steps that the row covers: this one and those before it.")
+    steps: int = column("steps", "Steps that the row covers, this one included.")
     mlm_loss: float | None = column("nats", "Mean over selected tokens.")
     mask_only_loss: float | None = column("nats", "Mean over selected tokens that show `[MASK]`.")
     nsp_loss: float | None = column("nats", "Mean over pairs.")
@@ -251,6 +261,21 @@ class Measured:
     """Highest use so far."""
 
 
+def start_row(baselines: "Baselines") -> StartRow:
+    """Return the row of a dataset's reference lines."""
+    lines = {
+        item.name: getattr(baselines, item.name)
+        for item in dataclasses.fields(baselines)
+        if not item.name.startswith("num_")
+    }
+    return StartRow(
+        instances=baselines.num_instances,
+        selected=baselines.num_selected,
+        train_instances=baselines.num_train_instances,
+        **lines,
+    )
+
+
 def exact_columns(row: Row) -> dict[str, Any]:
     """Return the columns that must be equal in an interrupted and an uninterrupted run."""
     return {
@@ -309,8 +334,8 @@ class MetricsLog:
         Raises:
             RunError: The log cannot be read or written, or is damaged.
         """
-        self.notices = _drop_rows_after(path, last_step)
-        """What was dropped and why, a text each."""
+        self.num_rows, self.notices = _drop_rows_after(path, last_step)
+        """How many rows were there and stay, and what was dropped and why, a text each."""
         self._path = path
         try:
             self._stream = path.open("ab", buffering=0)
@@ -332,8 +357,15 @@ class MetricsLog:
             raise _cannot_write(self._path, error) from error
 
     def sync(self) -> None:
-        """Force the rows to disk, so that no checkpoint is newer than its log."""
-        os.fsync(self._stream.fileno())
+        """Force the rows to disk, so that no checkpoint is newer than its log.
+
+        Raises:
+            RunError: The disk is full or broken.
+        """
+        try:
+            os.fsync(self._stream.fileno())
+        except OSError as error:
+            raise _cannot_write(self._path, error) from error
 
     def close(self) -> None:
         """Close the file."""
@@ -348,22 +380,23 @@ class MetricsLog:
         self.close()
 
 
-def _drop_rows_after(path: Path, last_step: int | None) -> list[str]:
-    """Rewrite a log so that it ends at a step; return what that changed."""
+def _drop_rows_after(path: Path, last_step: int | None) -> tuple[int, list[str]]:
+    """Rewrite a log so that it ends at a step; return how many rows stay, and what that changed."""
     if last_step is None or not path.exists():
         _write_lines(path, [])
         gone = f"{path} is missing; the log begins after step {last_step}."
-        return [gone] if last_step else []
+        return 0, [gone] if last_step else []
     rows, torn = _read_rows(path)
     kept = [row for row in rows if row.step <= last_step]
     if torn or len(kept) < len(rows):
         _write_lines(path, [row_line(row) for row in kept])
     notices = []
     if len(kept) < len(rows):
-        notices.append(f"{path}: dropped {len(rows) - len(kept)} rows after step {last_step}.")
+        count = len(rows) - len(kept)
+        notices.append(f"{path}: dropped the rows after step {last_step}: {count}.")
     if torn:
         notices.append(f"{path}: dropped a last line that was cut off.")
-    return notices
+    return len(kept), notices
 
 
 def _read_rows(path: Path) -> tuple[list[Row], bool]:

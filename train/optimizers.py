@@ -21,6 +21,7 @@ from torch.optim import Optimizer
 
 from clozemill.pipeline.errors import RunError
 from clozemill.train.config import PretrainConfig
+from clozemill.train.tensors import plain_name
 
 _EXEMPT = ("LayerNorm", "layer_norm", "bias")
 """A parameter with one of these in its name does not decay
@@ -50,20 +51,14 @@ def _is_exempt(name: str) -> bool:
 
 
 def _named(model: nn.Module) -> dict[str, nn.Parameter]:
-    """Return the parameters by the names that the bare model gives them.
-
-    Wrappers of `accelerate` put `module.` before a name, and `torch.compile` `_orig_mod.`.
-    """
-    return {
-        name.replace("_orig_mod.", "").removeprefix("module."): parameter
-        for name, parameter in model.named_parameters()
-    }
+    """Return the parameters by their names in the plain model."""
+    return {plain_name(name): parameter for name, parameter in model.named_parameters()}
 
 
 def make_optimizer(config: PretrainConfig, model: nn.Module) -> Optimizer:
     """Return the optimizer of a run, with a learning rate of 0 until `set_learning_rate`.
 
-    The model must be on its device. AdamW is torch's, fused where the device has that.
+    The model must be on its device. Both kinds of Adam are torch's, fused on CPUs and GPUs.
     """
     parameters, names = _named(model), decay_names(model)
     decays = (float(config.weight_decay), 0.0)
@@ -76,12 +71,11 @@ def make_optimizer(config: PretrainConfig, model: nn.Module) -> Optimizer:
         "betas": (float(config.beta1), float(config.beta2)),
         "eps": float(config.epsilon),
     }
-    if config.optimizer == "bert-adam":
-        return BertAdam(groups, **settings)
     if config.optimizer == "lamb":
         return Lamb(groups, **settings)
     is_fused = all(p.device.type in ("cpu", "cuda") for p in parameters.values())
-    return torch.optim.AdamW(groups, **settings, fused=is_fused)
+    kind = BertAdam if config.optimizer == "bert-adam" else torch.optim.AdamW
+    return kind(groups, **settings, fused=is_fused)
 
 
 def set_learning_rate(optimizer: Optimizer, rate: float) -> None:
@@ -90,7 +84,32 @@ def set_learning_rate(optimizer: Optimizer, rate: float) -> None:
         group["lr"] = rate
 
 
-Groups = Iterable[dict[str, Any]]
+_LATE = 1e30
+"""A step so late that 1 - b^t is 1 for every b below 1."""
+
+
+class BertAdam(torch.optim.AdamW):
+    """Adam without bias correction, as BERT was trained (`optimization.py:88-171`).
+
+    It is AdamW for which it is always late: m' = m and v' = v, so torch's fused kernel serves. As
+    m and v start at 0, the update of step 1 is (1 - b1) / sqrt(1 - b2) whatever the gradient:
+    3.16 for the original's 0.9 and 0.999, against AdamW's 1.
+    """
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> Any:
+        """Update every parameter that has a gradient."""
+        for weight in (weight for group in self.param_groups for weight in group["params"]):
+            if weight.grad is None:
+                continue
+            if not self.state[weight]:
+                self.state[weight] = {
+                    "step": torch.empty((), device=weight.device),
+                    "exp_avg": torch.zeros_like(weight),
+                    "exp_avg_sq": torch.zeros_like(weight),
+                }
+            self.state[weight]["step"].fill_(_LATE)
+        return super().step(closure)
 
 
 class _Moments(NamedTuple):
@@ -106,11 +125,21 @@ class _Moments(NamedTuple):
     """t: how often each was updated, this time included."""
 
 
-class _MomentsOptimizer(Optimizer):
-    """The loop that BertAdam and Lamb share: moments, an update of them, decay, the step."""
+class Lamb(Optimizer):
+    """LAMB (You et al. 2020, algorithm 2), with phi the identity.
+
+    As NVIDIA's `FusedLAMB` without `use_nvlamb`, and as Google's, parameters that are exempt from
+    decay are not scaled by the trust ratio either, and the ratio is 1 where a norm is 0. Theirs
+    clips the whole gradient to norm 1 first; here that is `clip_norm`, as for every optimizer.
+    """
 
     def __init__(
-        self, groups: Groups, *, lr: float, betas: tuple[float, float], eps: float
+        self,
+        groups: Iterable[dict[str, Any]],
+        *,
+        lr: float,
+        betas: tuple[float, float],
+        eps: float,
     ) -> None:
         """Take parameter groups with a `weight_decay` each."""
         super().__init__(groups, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": 0.0})
@@ -123,10 +152,10 @@ class _MomentsOptimizer(Optimizer):
             if not moments.weights:
                 continue
             _average_gradients(moments, group["betas"])
-            updates = self._direction(moments, group)
+            updates = _direction(moments, group["betas"], group["eps"])
             if group["weight_decay"]:
                 torch._foreach_add_(updates, moments.weights, alpha=group["weight_decay"])
-                self._scale(updates, moments.weights)
+                torch._foreach_mul_(updates, _trust_ratios(moments.weights, updates))
             torch._foreach_add_(moments.weights, updates, alpha=-group["lr"])
 
     def _moments(self, group: dict[str, Any]) -> _Moments:
@@ -148,48 +177,6 @@ class _MomentsOptimizer(Optimizer):
             [float(state["step"]) for state in states],
         )
 
-    def _direction(self, moments: _Moments, group: dict[str, Any]) -> list[Tensor]:
-        """Return the updates before decay."""
-        raise NotImplementedError
-
-    def _scale(self, updates: list[Tensor], weights: list[Tensor]) -> None:
-        """Scale the updates of weights that decay."""
-
-
-class BertAdam(_MomentsOptimizer):
-    """Adam without bias correction, as BERT was trained (`optimization.py:88-171`).
-
-    As m and v start at 0, the update of step 1 is (1 - b1) / sqrt(1 - b2) whatever the gradient:
-    3.16 for the original's 0.9 and 0.999, against AdamW's 1.
-    """
-
-    def _direction(self, moments: _Moments, group: dict[str, Any]) -> list[Tensor]:
-        roots = torch._foreach_sqrt(moments.squares)
-        torch._foreach_add_(roots, group["eps"])
-        return list(torch._foreach_div(moments.means, roots))
-
-
-class Lamb(_MomentsOptimizer):
-    """LAMB (You et al. 2020, algorithm 2), with phi the identity.
-
-    As NVIDIA's `FusedLAMB` without `use_nvlamb`, and as Google's, parameters that are exempt from
-    decay are not scaled by the trust ratio either, and the ratio is 1 where a norm is 0. Theirs
-    clips the whole gradient to norm 1 first; here that is `clip_norm`, as for every optimizer.
-    """
-
-    def _direction(self, moments: _Moments, group: dict[str, Any]) -> list[Tensor]:
-        beta1, beta2 = group["betas"]
-        roots = torch._foreach_sqrt(moments.squares)
-        torch._foreach_div_(roots, [math.sqrt(1.0 - beta2**step) for step in moments.steps])
-        torch._foreach_add_(roots, group["eps"])
-        torch._foreach_mul_(roots, [1.0 - beta1**step for step in moments.steps])
-        return list(torch._foreach_div(moments.means, roots))
-
-    def _scale(self, updates: list[Tensor], weights: list[Tensor]) -> None:
-        norms = zip(torch._foreach_norm(weights), torch._foreach_norm(updates), strict=True)
-        ratios = [torch.where((w > 0) & (r > 0), w / r, 1.0) for w, r in norms]
-        torch._foreach_mul_(updates, ratios)
-
 
 def _average_gradients(moments: _Moments, betas: tuple[float, float]) -> None:
     beta1, beta2 = betas
@@ -198,6 +185,22 @@ def _average_gradients(moments: _Moments, betas: tuple[float, float]) -> None:
     torch._foreach_add_(moments.means, gradients, alpha=1.0 - beta1)
     torch._foreach_mul_(moments.squares, beta2)
     torch._foreach_addcmul_(moments.squares, gradients, gradients, 1.0 - beta2)
+
+
+def _direction(moments: _Moments, betas: tuple[float, float], eps: float) -> list[Tensor]:
+    """Return m' / (sqrt(v') + eps)."""
+    beta1, beta2 = betas
+    roots = torch._foreach_sqrt(moments.squares)
+    torch._foreach_div_(roots, [math.sqrt(1.0 - beta2**step) for step in moments.steps])
+    torch._foreach_add_(roots, eps)
+    torch._foreach_mul_(roots, [1.0 - beta1**step for step in moments.steps])
+    return list(torch._foreach_div(moments.means, roots))
+
+
+def _trust_ratios(weights: list[Tensor], updates: list[Tensor]) -> list[Tensor]:
+    """Return |w| / |r| of each tensor; 1 where one of them is 0."""
+    norms = zip(torch._foreach_norm(weights), torch._foreach_norm(updates), strict=True)
+    return [torch.where((w > 0) & (r > 0), w / r, 1.0) for w, r in norms]
 
 
 def optimizer_tensors(optimizer: Optimizer, model: nn.Module) -> dict[str, Tensor]:
@@ -218,26 +221,42 @@ def optimizer_tensors(optimizer: Optimizer, model: nn.Module) -> dict[str, Tenso
 
 
 def load_optimizer_tensors(
-    optimizer: Optimizer, model: nn.Module, tensors: Mapping[str, Tensor]
+    optimizer: Optimizer,
+    model: nn.Module,
+    tensors: Mapping[str, Tensor],
+    *,
+    where: str = "the saved state of the optimizer",
 ) -> None:
     """Give the optimizer the state that `optimizer_tensors` returned; tensors are copied.
 
+    Args:
+        optimizer: Of the same settings.
+        model: The model whose parameters it has, also wrapped.
+        tensors: All of them, or none where no step was made.
+        where: What they are from, for errors.
+
     Raises:
-        RunError: A tensor belongs to no parameter, has another shape, or one is missing.
+        RunError: A tensor belongs to no parameter, has another shape or type, or one is missing.
     """
     parameters = {n: p for n, p in _named(model).items() if p.requires_grad}
     state: dict[str, dict[str, Tensor]] = {}
     for full_name, tensor in tensors.items():
         key, _, name = full_name.partition(".")
         if name not in parameters:
-            raise _does_not_fit(f"holds {full_name}, which belongs to no parameter")
-        shape = tuple(parameters[name].shape)
-        if key != "step" and tuple(tensor.shape) != shape:
-            raise _does_not_fit(f"holds {full_name} of shape {tuple(tensor.shape)}, not {shape}")
+            raise _does_not_fit(where, f"holds {full_name!r:.100}, which belongs to no parameter")
+        shape = () if key == "step" else tuple(parameters[name].shape)
+        if tuple(tensor.shape) != shape:
+            raise _does_not_fit(
+                where, f"holds {full_name!r:.100} of shape {tuple(tensor.shape)}, not {shape}"
+            )
+        if tensor.dtype != torch.float32:
+            raise _does_not_fit(
+                where, f"holds {full_name!r:.100} of type {tensor.dtype}, not float32"
+            )
         state.setdefault(name, {})[key] = tensor.detach().clone()
     for name in parameters:
         if state and state.get(name, {}).keys() != {"step", "exp_avg", "exp_avg_sq"}:
-            raise _does_not_fit(f"lacks a tensor of {name}")
+            raise _does_not_fit(where, f"lacks a tensor of {name}")
     in_order = [p for group in optimizer.param_groups for p in group["params"]]
     place_of = {id(parameter): place for place, parameter in enumerate(in_order)}
     optimizer.load_state_dict(
@@ -248,8 +267,8 @@ def load_optimizer_tensors(
     )
 
 
-def _does_not_fit(what: str) -> RunError:
+def _does_not_fit(where: str, what: str) -> RunError:
     return RunError(
-        f"the saved state of the optimizer {what}; it is of another model or optimizer, so start "
-        "from its weights alone, with --init-from."
+        f"{where} {what}; it is of another model or optimizer, so start from its weights alone, "
+        "with --init-from."
     )

@@ -1,4 +1,4 @@
-"""Tensors by name: of a model, of its optimizer, and in safetensors files.
+"""Tensors by name: of a model, and in safetensors files.
 
 Names are those of the plain model: what a compiler or a wrapper for many ranks puts before or
 between them is left out, so a file fits any way of running.
@@ -13,12 +13,11 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
 from clozemill.pipeline.errors import RunError
 
 Tensors = dict[str, Tensor]
-"""Tensors on the CPU, contiguous and none sharing memory with another, by name."""
+"""Tensors by name, none sharing memory with another."""
 
 _OS_ERROR = re.compile(r"\(os error (\d+)\)")
 
@@ -36,9 +35,9 @@ def model_tensors(model: nn.Module) -> Tensors:
     """Return the parameters and stored buffers of a model.
 
     Of tensors that share memory only the first is there, as Hugging Face files have it: for a
-    tied decoder that is the token table.
+    tied decoder that is the token table. They are the model's own, not copies.
     """
-    return {name: _on_cpu(tensor) for name, tensor in _own_tensors(model).items()}
+    return {name: tensor.detach() for name, tensor in _own_tensors(model).items()}
 
 
 def put_model_tensors(model: nn.Module, tensors: Mapping[str, Tensor], *, where: str) -> None:
@@ -57,58 +56,15 @@ def put_model_tensors(model: nn.Module, tensors: Mapping[str, Tensor], *, where:
             tensor.copy_(tensors[name])
 
 
-def optimizer_tensors(optimizer: Optimizer, model: nn.Module) -> Tensors:
-    """Return the state of an optimizer: `exp_avg.NAME` and the like for each parameter NAME.
-
-    Before the first step there is none.
-
-    Raises:
-        RunError: Some parameters have a state and some have none, which could not be told from
-            a damaged file later.
-    """
-    found = {}
-    for name, parameter in _optimized(optimizer, model).items():
-        for kind, value in optimizer.state.get(parameter, {}).items():
-            assert isinstance(value, Tensor), f"{kind} of an optimizer must be a tensor"
-            found[f"{kind}.{name}"] = _on_cpu(value)
-    _check_kinds(found, _optimized(optimizer, model), "the optimizer")
-    return found
-
-
-def put_optimizer_tensors(
-    optimizer: Optimizer, model: nn.Module, tensors: Mapping[str, Tensor], *, where: str
-) -> None:
-    """Give an optimizer the state that `optimizer_tensors` returned; its settings stay.
-
-    Raises:
-        RunError: A tensor is missing, left over, or of another shape or type than a state of
-            its parameter. The optimizer is then as it was.
-    """
-    parameters = _optimized(optimizer, model)
-    kinds = _check_kinds(tensors, parameters, where)
-    for name, parameter in parameters.items():
-        for kind in kinds:
-            tensor = tensors[f"{kind}.{name}"]
-            shape = tensor.shape if tensor.dim() == 0 else parameter.shape  # a count of steps
-            _check_like(tensor, shape, torch.float32, f"{where}: {kind}.{name}")
-    # The optimizer's own loading moves each tensor to where its kernels expect it.
-    state = {
-        number: {kind: tensors[f"{kind}.{name}"].clone() for kind in kinds}
-        for number, name in enumerate(parameters)
-        if kinds
-    }
-    groups = optimizer.state_dict()["param_groups"]
-    optimizer.load_state_dict({"state": state, "param_groups": groups})
-
-
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """Write a safetensors file, marked as Hugging Face marks its own.
 
     Raises:
         OSError: The disk is full, or the folder cannot be written.
     """
+    on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     try:
-        save_file(dict(tensors), path, metadata={"format": "pt"})
+        save_file(on_cpu, path, metadata={"format": "pt"})
     except SafetensorError as error:  # which is what becomes of an OSError in there
         number = _OS_ERROR.search(str(error))
         if number is None:
@@ -141,35 +97,12 @@ def _own_tensors(model: nn.Module) -> Tensors:
     return own
 
 
-def _optimized(optimizer: Optimizer, model: nn.Module) -> dict[str, Tensor]:
-    """Return the parameters of an optimizer by name, in its own order."""
-    names = {id(parameter): plain_name(name) for name, parameter in model.named_parameters()}
-    parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    return {names[id(parameter)]: parameter for parameter in parameters}
-
-
-def _on_cpu(tensor: Tensor) -> Tensor:
-    """Return a copy on the CPU: training goes on while or after it is written."""
-    return tensor.detach().to("cpu", copy=True).contiguous()
-
-
-def _check_kinds(
-    tensors: Mapping[str, Tensor], parameters: Mapping[str, Tensor], where: str
-) -> list[str]:
-    """Return the kinds of state in a file, such as `exp_avg`, if each parameter has all of them."""
-    first = next(iter(parameters), "")
-    kinds = sorted(name.removesuffix(f".{first}") for name in tensors if name.endswith(f".{first}"))
-    kinds = [kind for kind in kinds if "." not in kind]
-    _check_names({f"{kind}.{name}" for kind in kinds for name in parameters}, tensors.keys(), where)
-    return kinds
-
-
 def _check_names(expected: Set[str], found: Set[str], where: str) -> None:
     missing, extra = sorted(expected - found), sorted(found - expected)
     if missing:
-        raise RunError(f"{where} lacks the tensor {missing[0]}, and {len(missing) - 1} more.")
+        raise RunError(f"{where} lacks {len(missing)} of {len(expected)} tensors: {missing[0]}.")
     if extra:
-        raise RunError(f"{where} has the tensor {extra[0]:.100}, which does not belong there.")
+        raise RunError(f"{where} has the tensor {extra[0]!r:.100}, which does not belong there.")
 
 
 def _check_like(tensor: Tensor, shape: torch.Size, dtype: torch.dtype, where: str) -> None:

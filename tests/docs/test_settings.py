@@ -1,10 +1,25 @@
+import dataclasses
 import runpy
 from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clozemill.pipeline.config import BuildConfig
+from clozemill.train.config import PretrainConfig
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_the_page_of_settings_is_what_the_record_says() -> None:
+def test_the_page_of_settings_is_what_the_records_say() -> None:
     make = runpy.run_path(str(ROOT / "docs" / "make_settings.py"))
     page = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
     assert page == make["settings_page"](), "run `python docs/make_settings.py`"
+
+
+@pytest.mark.parametrize("record", [BuildConfig, PretrainConfig])
+def test_every_setting_has_a_row_whatever_its_kind(record: Any) -> None:
+    page = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
+    names = [item.name for item in dataclasses.fields(record)]
+    assert names
+    assert [name for name in names if f"| `{name}` |" not in page] == []

@@ -10,6 +10,7 @@ import xxhash
 from clozemill.pipeline.errors import DatasetError
 from clozemill.pipeline.files import (
     atomic_file,
+    atomic_folder,
     file_checksum,
     is_plain_name,
     is_temporary,
@@ -84,3 +85,32 @@ def test_missing_folder_is_one_clear_error(tmp_path: Path):
 @pytest.mark.parametrize("name", ["../x", "/etc/passwd", "a/b", ".x", "", "a\0", "a\n", "x" * 300])
 def test_names_that_leave_the_folder_are_not_plain(name: str):
     assert not is_plain_name(name)
+
+
+def test_folder_appears_when_the_block_ends(tmp_path: Path):
+    path = tmp_path / "new" / "folder"
+    with atomic_folder(path) as aside:
+        (aside / "a").write_bytes(b"tea")
+        assert not path.exists()
+        assert aside.parent == path.parent
+        assert is_temporary(aside.name)
+    assert [file.name for file in path.parent.iterdir()] == ["folder"]
+    assert (path / "a").read_bytes() == b"tea"
+
+
+def test_nothing_is_left_of_a_folder_whose_block_fails(tmp_path: Path):
+    with pytest.raises(ZeroDivisionError), atomic_folder(tmp_path / "folder") as aside:
+        (aside / "a").write_bytes(b"%d" % (1 // 0))
+    assert not list(tmp_path.iterdir())
+
+
+def test_folder_that_is_there_stays_as_it_is(tmp_path: Path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "a").write_bytes(b"old")
+    with (
+        pytest.raises(DatasetError, match="folder: Directory not empty"),
+        atomic_folder(tmp_path / "folder") as aside,
+    ):
+        (aside / "a").write_bytes(b"new")
+    assert [file.name for file in tmp_path.iterdir()] == ["folder"]
+    assert (tmp_path / "folder" / "a").read_bytes() == b"old"

@@ -1,14 +1,24 @@
 """A tiny model with a tied decoder, its optimizer, and checkpoints of both."""
 
+import os
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from clozemill.train.checkpoints import Checkpoint, TrainingState, save_checkpoint
-from clozemill.train.execution import Execution
+from clozemill.train.config import PretrainConfig
+from clozemill.train.facts import DatasetFacts, Execution, RunFacts
 from clozemill.train.metrics import Window
-from clozemill.train.tensors import model_tensors, optimizer_tensors
+from clozemill.train.optimizers import optimizer_tensors
+from clozemill.train.tensors import model_tensors
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def environment() -> dict[str, str]:
+    """Return the environment of a process that imports this package and these tests."""
+    return {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
 
 
 class TiedModel(nn.Module):
@@ -51,11 +61,35 @@ def small_execution(**facts: object) -> Execution:
         "accelerate_version": "1.15.0",
         "device": "cpu",
         "cpu_capability": "AVX512",
+        "precision": "fp32",
         "num_threads": 2,
         "num_processes": 1,
         "micro_batch_size": 8,
     }
     return Execution(**{**defaults, **facts})  # type: ignore[arg-type]
+
+
+def small_dataset(**facts: object) -> DatasetFacts:
+    defaults: dict[str, object] = {
+        "path": "data",
+        "dataset_digests": {"train": "11" * 32, "validation": "12" * 32},
+        "instances_digests": {"train": "21" * 32, "validation": "22" * 32},
+        "instances_fingerprint": "33" * 16,
+        "tokenizer_hash": "44" * 16,
+        "max_seq_length": 32,
+    }
+    return DatasetFacts(**{**defaults, **facts})  # type: ignore[arg-type]
+
+
+def small_facts(config: PretrainConfig | None = None, **changes: object) -> RunFacts:
+    config = config or PretrainConfig(steps=10)
+    defaults: dict[str, object] = {
+        "settings": config.settings("training", "numerics", "execution"),
+        "model": {"vocab_size": 11, "hidden_size": 4},
+        "dataset": small_dataset(),
+        "execution": small_execution(),
+    }
+    return RunFacts(**{**defaults, **changes})  # type: ignore[arg-type]
 
 
 def small_state(step: int, **changes: object) -> TrainingState:
@@ -65,10 +99,7 @@ def small_state(step: int, **changes: object) -> TrainingState:
         "position": 24,
         "num_tokens": 12_345,
         "num_instances": 99,
-        "settings_fingerprint": "00" * 16,
-        "dataset_digest": "11" * 32,
-        "tokenizer_hash": "22" * 16,
-        "execution": small_execution(),
+        "facts": small_facts(),
         "window": Window(steps=2, mlm_loss_sum=0.1 + 0.2, selected=7, seconds=1.5),
     }
     return TrainingState(**{**defaults, **changes})  # type: ignore[arg-type]

@@ -1,10 +1,13 @@
 import json
 import math
+import resource
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from clozemill.pipeline.errors import RunError
+from clozemill.train.baselines import Baselines
 from clozemill.train.json_records import from_json, to_json
 from clozemill.train.metrics import (
     Measured,
@@ -15,6 +18,7 @@ from clozemill.train.metrics import (
     exact_columns,
     read_metrics,
     row_line,
+    start_row,
 )
 
 
@@ -49,14 +53,23 @@ def train_row(step: int, sums: Window | None = None) -> TrainRow:
     )
 
 
-def start_row() -> StartRow:
-    return StartRow(
-        mlm_uniform_loss=math.log(11),
-        mlm_unigram_entropy=2.0,
-        mlm_context_free_loss=1.9,
-        nsp_uniform_loss=math.log(2),
-        nsp_majority_accuracy=0.55,
-        nsp_shortcut_accuracy=0.6,
+def start() -> StartRow:
+    return start_row(
+        Baselines(
+            split="validation",
+            num_instances=40,
+            num_selected=300,
+            num_train_instances=4_000,
+            even_loss=math.log(11),
+            unigram_entropy=2.0,
+            mask_token_loss=2.1,
+            context_free_loss=1.9,
+            context_free_accuracy=0.1,
+            nsp_even_loss=math.log(2),
+            nsp_majority_accuracy=0.55,
+            nsp_length_loss=0.6,
+            nsp_length_accuracy=None,
+        )
     )
 
 
@@ -88,7 +101,7 @@ def test_numbers_that_are_not_finite_are_null_with_a_reason() -> None:
 
 def test_rows_read_back_are_those_appended(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
-    rows = [start_row(), train_row(1), window().evaluation_row(step=1, split="validation")]
+    rows = [start(), train_row(1), window().evaluation_row(step=1, split="validation")]
     with MetricsLog(path) as log:
         for number, row in enumerate(rows, start=1):
             log.append(row)
@@ -111,8 +124,9 @@ def test_a_resumed_log_drops_later_rows_and_the_torn_line(tmp_path: Path) -> Non
     with path.open("a") as stream:
         stream.write('{"kind":"train","st')
     with MetricsLog(path, last_step=20) as log:
+        assert log.num_rows == 2
         assert len(log.notices) == 2
-        assert "dropped 1 row" in log.notices[0]
+        assert "dropped the rows after step 20: 1" in log.notices[0]
         assert "cut off" in log.notices[1]
         assert path.read_text() == whole[: path.stat().st_size]
         log.append(train_row(30))
@@ -129,3 +143,55 @@ def test_a_damaged_line_is_named(tmp_path: Path) -> None:
 def test_sums_survive_json_to_the_last_bit() -> None:
     sums = window(mlm_loss_sum=0.1 + 0.2, nsp_loss_sum=1 / 3, flops=1e300 / 7)
     assert from_json(Window, json.loads(json.dumps(to_json(sums))), "w") == sums
+
+
+@pytest.fixture
+def small_disk() -> Iterator[None]:
+    """Refuse files above 2,000 bytes, as a full disk refuses them."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2_000, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def fill(log: MetricsLog) -> None:
+    for step in range(1, 100):
+        log.append(train_row(step))
+
+
+@pytest.mark.usefixtures("small_disk")
+def test_a_full_disk_is_one_line_and_the_log_can_be_gone_on_with(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    with (
+        MetricsLog(path) as log,
+        pytest.raises(RunError, match=r"cannot write .*metrics.jsonl: File too large; free some"),
+    ):
+        fill(log)
+    num_whole = len(read_metrics(path))
+    assert 1 < num_whole < 10
+    with MetricsLog(path, last_step=99) as log:
+        assert log.num_rows == num_whole
+        assert "cut off" in log.notices[0]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("[]", "must be an object"),
+        ('{"step":1}', "has the kind None"),
+        ('{"kind":["train"]}', "has the kind"),
+        ('{"kind":"train"}', "has no key 'step'"),
+        (row_line(train_row(1)).replace("3.0", "NaN"), "it has NaN"),
+        (row_line(train_row(1)).replace("3.0", "1e999"), "is inf; it must be a number"),
+        (row_line(train_row(1)).replace("3.0", '"3.0"'), "is '3.0'; it must be a number"),
+    ],
+)
+def test_a_line_that_is_no_row_is_named_with_its_number(
+    line: str, message: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text(line.rstrip() + "\n" + row_line(train_row(2)))
+    with pytest.raises(RunError, match=message) as error:
+        read_metrics(path)
+    assert f"{path}:1" in str(error.value)
+    assert "\n" not in str(error.value)

@@ -227,11 +227,19 @@ def test_names_are_those_of_the_bare_model_however_it_is_wrapped() -> None:
     [
         (
             lambda saved: saved.update({"exp_avg.other.weight": torch.zeros(2)}),
-            "holds exp_avg.other.weight, which belongs to no parameter",
+            "holds 'exp_avg.other.weight', which belongs to no parameter",
+        ),
+        (
+            lambda saved: saved.update({"step.dense.bias": torch.zeros(3)}),
+            r"holds 'step.dense.bias' of shape \(3,\), not \(\)",
+        ),
+        (
+            lambda saved: saved.update({"exp_avg.dense.bias": torch.zeros(4).half()}),
+            r"holds 'exp_avg.dense.bias' of type torch.float16, not float32",
         ),
         (
             lambda saved: saved.update({"exp_avg.dense.bias": torch.zeros(3)}),
-            r"holds exp_avg.dense.bias of shape \(3,\), not \(4,\)",
+            r"holds 'exp_avg.dense.bias' of shape \(3,\), not \(4,\)",
         ),
         (lambda saved: saved.pop("exp_avg.dense.bias"), "lacks a tensor of dense.bias"),
     ],
