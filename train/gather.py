@@ -13,8 +13,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from clozemill.pipeline.columns import InstanceColumns
+from clozemill.pipeline.columns import InstanceColumns, read_columns
 from clozemill.pipeline.dataset import allowed_schemas
+from clozemill.pipeline.errors import DatasetError
 from clozemill.pipeline.instances import MaskBatch, TokenBatch, take_runs
 from clozemill.pipeline.jit import array_at, kernel
 from clozemill.pipeline.manifest import Manifest
@@ -94,14 +95,39 @@ def _nothing_of(kind: pa.DataType) -> NDArray[Any]:
     return np.empty(0, kind.to_pandas_dtype())
 
 
-def fault_of(columns: InstanceColumns, layout: Layout) -> str | None:
-    """Return what is wrong with the rows of a record batch, or None if they can be used."""
+def checked_columns(batch: pa.RecordBatch, layout: Layout, where: str) -> InstanceColumns:
+    """Return the columns of a record batch that has the dataset's schema.
+
+    Args:
+        batch: Validated in full, so that its offsets lie within its buffers.
+        layout: What its rows must keep to.
+        where: Names the shard and the batch in errors.
+
+    Raises:
+        DatasetError: A row could make a kernel or a model read out of bounds.
+    """
+    try:
+        columns = read_columns(batch)
+    except DatasetError as error:
+        raise DatasetError(f"{where}: {error}") from error
+    fault = _fault_of(columns, layout)
+    if fault is not None:
+        raise DatasetError(
+            f"{where} cannot be used: {fault}; copy it again or rebuild the dataset."
+        )
+    return columns
+
+
+def _fault_of(columns: InstanceColumns, layout: Layout) -> str | None:
     if columns.num_variants != layout.num_variants:
-        return f"it stores {columns.num_variants} mask variants, but the manifest says {layout[2]}"
+        return (
+            f"it stores {columns.num_variants} mask variants, but the manifest says "
+            f"{layout.num_variants}"
+        )
     row, kind = _find_fault(columns.tokens, columns.next_sentence_label, layout)
     if kind < 0 and columns.masks is not None:
         row, kind = _find_mask_fault(columns.tokens.starts, columns.masks, layout)
-    return None if kind < 0 else f"its row {row} has {_FAULTS[kind]}"
+    return None if kind < 0 else f"row {row} has {_FAULTS[kind]}"
 
 
 _FAULTS = (

@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from clozemill.pipeline.columns import read_columns
 from clozemill.pipeline.dataset import Dataset
 from clozemill.pipeline.errors import DatasetError
 from clozemill.pipeline.files import file_checksum
 from clozemill.pipeline.instances import MaskBatch, starts_of
 from clozemill.pipeline.jit import kernel
 from clozemill.pipeline.shards import Shard
-from clozemill.train.gather import InstanceRows, OpenBatches, fault_of, layout_of
+from clozemill.train.gather import InstanceRows, OpenBatches, checked_columns, layout_of
 
 _OPEN_BATCHES = 64
 # Record batches open at once: three or four blocks of an order, and 60 MB if they are compressed
@@ -159,16 +158,9 @@ class InstanceReader:
         number = int(np.searchsorted(self._first_batches, batch, side="right")) - 1
         shard = self._shards[number]
         self._verify(number)
-        columns = read_columns(
-            self.dataset.shard_batch(shard, batch - int(self._first_batches[number]))
-        )
-        fault = fault_of(columns, self.layout)
-        if fault is not None:
-            raise DatasetError(
-                f"{self.dataset.folder / shard.path} cannot be used: in record batch "
-                f"{batch - int(self._first_batches[number])} {fault}; copy it again or rebuild "
-                "the dataset."
-            )
+        index = batch - int(self._first_batches[number])
+        where = f"record batch {index} of {self.dataset.folder / shard.path}"
+        columns = checked_columns(self.dataset.shard_batch(shard, index), self.layout, where)
         if self._batch_in[slot] >= 0:
             self._slot_of[self._batch_in[slot]] = -1
         self._open.put(slot, columns)

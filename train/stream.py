@@ -27,13 +27,12 @@ from numpy.typing import NDArray
 from torch.utils.data import IterableDataset, get_worker_info
 
 from clozemill.pipeline import draws
-from clozemill.pipeline.columns import read_columns
 from clozemill.pipeline.dataset import allowed_schemas
 from clozemill.pipeline.errors import ConfigError, DatasetError
 from clozemill.pipeline.instances import starts_of
 from clozemill.pipeline.manifest import Manifest, read_manifest
 from clozemill.pipeline.shards import Shard
-from clozemill.train.gather import OpenBatches, fault_of, layout_of
+from clozemill.train.gather import OpenBatches, checked_columns, layout_of
 from clozemill.train.instances import MaskedInstances, joined_instances
 from clozemill.train.order import drawn_below, permutation
 from clozemill.train.tar_source import read_tar
@@ -172,17 +171,13 @@ class InstanceStream(IterableDataset[MaskedInstances]):
 
     def _opened(self, batch: pa.RecordBatch, location: str, index: int) -> OpenBatches:
         """Return a record batch with its rows checked."""
-        fault = None
+        where = f"record batch {index} of {location}"
         if not any(batch.schema.equals(schema) for schema in allowed_schemas(self._manifest)):
-            fault = "it has other columns than docs/format.md describes"
-        else:
-            columns = read_columns(batch)
-            fault = fault_of(columns, self._layout)
-        if fault is not None:
             raise DatasetError(
-                f"{location} cannot be used: in record batch {index} {fault}; copy it again or "
-                "rebuild the dataset."
+                f"{where} does not have the columns that docs/format.md describes; copy it again "
+                "or rebuild the dataset."
             )
+        columns = checked_columns(batch, self._layout, where)
         opened = OpenBatches(self._layout, 1)
         opened.put(0, columns)
         return opened
