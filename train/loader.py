@@ -177,7 +177,12 @@ def micro_batches(
 
 
 def evaluation_batches(
-    dataset: Dataset, settings: LoaderSettings, *, split: str = "validation", variant: int = 0
+    dataset: Dataset,
+    settings: LoaderSettings,
+    *,
+    split: str = "validation",
+    variant: int = 0,
+    num_instances: int | None = None,
 ) -> MicroBatches:
     """Return one rank's share of a split in plain order, under one fixed masking.
 
@@ -189,6 +194,7 @@ def evaluation_batches(
         settings: Whose share, in what portions.
         split: What to evaluate on.
         variant: Which masking.
+        num_instances: The first so many; by default all.
 
     Raises:
         DatasetError: There is no such split.
@@ -196,7 +202,8 @@ def evaluation_batches(
     instances = PretrainingInstances(
         dataset, split, masking="static", num_static_variants=1, mask_offset=variant
     )
-    return MicroBatches(instances, _PlainSampler(len(instances), settings), settings)
+    size = min(len(instances), num_instances or len(instances))
+    return MicroBatches(instances, _PlainSampler(size, settings), settings)
 
 
 class _StepSampler(Sampler[Indices]):

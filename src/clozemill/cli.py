@@ -1,44 +1,23 @@
-"""The command line: parses, calls the library, prints. Nothing else in the project prints."""
+"""The command line: parses, calls the library, prints."""
 
-import contextlib
-import dataclasses
-import json
-import os
 import shlex
 import signal
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any
 
 import click
 
 import clozemill
-from clozemill.options import (
-    build_options,
-    config_from_flags,
-    layout_options,
-    mask_options,
-    reading_options,
-    vocabulary_options,
+from clozemill import data_verbs, training_verbs
+from clozemill.pipeline.errors import ClozemillError
+from clozemill.printing import (
+    EXIT_COULD_NOT_RUN,
+    EXIT_INTERRUPTED,
+    fail,
+    lead_nowhere,
+    print_text,
 )
-from clozemill.pipeline.errors import ClozemillError, ConfigError
-from clozemill.pipeline.vocab_settings import VocabularySettings
-
-if TYPE_CHECKING:
-    from clozemill.pipeline.dataset import Dataset
-
-EXIT_FOUND = 1
-"""A check ran and found something."""
-
-EXIT_COULD_NOT_RUN = 2
-"""Usage, configuration or input."""
-
-EXIT_INTERRUPTED = 130
-
-json_option = click.option("--json", "is_json", is_flag=True, help="Print one JSON object.")
-quiet_option = click.option("--quiet", is_flag=True, help="No progress on standard error.")
-
 
 _AFTER_INTERRUPTION = {
     "build": "; the same command resumes",
@@ -46,6 +25,7 @@ _AFTER_INTERRUPTION = {
     "vocab": "; nothing is written",
     "convert": "; the same command starts over",
     "remask": "; the same command starts over",
+    "pretrain": "; the same command goes on from the last checkpoint",
 }
 
 
@@ -81,286 +61,21 @@ def main() -> None:
     try:
         code = cli.main(standalone_mode=False)
     except (_Interrupted, click.exceptions.Abort, KeyboardInterrupt) as error:
-        code = _fail(str(error) or "interrupted.", EXIT_INTERRUPTED)
+        code = fail(str(error) or "interrupted.", EXIT_INTERRUPTED)
     except click.ClickException as error:
         error.show()
         code = EXIT_COULD_NOT_RUN
     except ClozemillError as error:
-        code = _fail(str(error), EXIT_COULD_NOT_RUN)
+        code = fail(str(error), EXIT_COULD_NOT_RUN)
     except SystemExit:
         # Click's, as nobody reads the help to its end.
-        _lead_nowhere(sys.stdout)
+        lead_nowhere(sys.stdout)
         code = 0
     sys.exit(code)
 
 
 def _interrupt(signal_number: int, frame: Any) -> None:
     raise KeyboardInterrupt
-
-
-def _fail(message: str, code: int) -> int:
-    with _reader_may_leave(sys.stderr):
-        click.echo(f"clozemill: {message}", err=True)
-    return code
-
-
-def _print(text: str) -> None:
-    with _reader_may_leave(sys.stdout):
-        click.echo(text, nl=False)
-
-
-@contextlib.contextmanager
-def _reader_may_leave(stream: TextIO) -> Iterator[None]:
-    """Go on after a reader has closed the pipe: it has seen enough, and the result stands."""
-    try:
-        yield
-    except BrokenPipeError:
-        _lead_nowhere(stream)
-
-
-def _lead_nowhere(stream: TextIO) -> None:
-    """Let the interpreter flush at its end what no reader wants."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-
-
-@cli.command(
-    short_help="Turn text into a dataset of masked training instances.",
-    epilog="Example: clozemill build corpus/*.jsonl.gz --tokenizer vocab/ --out data/ --workers 8",
-)
-@click.argument("inputs", nargs=-1, metavar="INPUT...")
-@build_options
-@click.option("--config", "config_path", metavar="FILE.toml", help="Settings; flags win over it.")
-@click.option("--dry-run", is_flag=True, help="Say what a build would cost, and write nothing.")
-@json_option
-@quiet_option
-@click.pass_context
-def build(
-    context: click.Context,
-    /,
-    config_path: str | None,
-    dry_run: bool,
-    is_json: bool,
-    quiet: bool,
-    **flags: Any,
-) -> None:
-    """Turn text into a dataset of masked training instances.
-
-    INPUT is a file, folder, glob or URL of .txt, .jsonl, .parquet or .arrow (also .gz and .zst),
-    - for standard input, or hf:NAME[:CONFIG][:SPLIT]. Interrupted or killed, the same command
-    resumes and ends with the same bytes.
-    """
-    from clozemill.pipeline.engine import start_fork_server, usable_cores
-
-    config = config_from_flags(context, config_path, flags)
-    if config.engine == "local" and not dry_run and (config.workers or usable_cores()) > 1:
-        # Before this process imports the same, so that both import at once.
-        start_fork_server()
-
-    from clozemill import tables
-    from clozemill.pipeline.build import build as run_build
-
-    if dry_run:
-        from clozemill.pipeline.estimate import estimate_build
-
-        return _show(tables.estimate_view(estimate_build(config)), is_json)
-    with tables.progress_bar(is_shown=not quiet) as on_progress:
-        report = run_build(config, on_progress=on_progress)
-    for notice in report.notices:
-        click.echo(f"notice: {notice}", err=True)
-    _show(tables.build_view(report, config.out), is_json)
-    return None
-
-
-def _show(table: Any, is_json: bool) -> None:
-    _print(json.dumps(table.data, sort_keys=True, indent=2) + "\n" if is_json else table.text)
-
-
-@cli.command(
-    short_help="Train a WordPiece vocabulary that is the same every time.",
-    epilog="Example: clozemill vocab corpus/*.jsonl.gz --out vocab/ --vocab-size 8000 --cased",
-)
-@click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
-@click.option("--out", "-o", required=True, metavar="DIR", help="The tokenizer folder to write.")
-@vocabulary_options
-@click.option("--overwrite", is_flag=True, help="Replace a vocabulary in --out.")
-@reading_options
-@json_option
-@quiet_option
-@click.pass_context
-def vocab(
-    context: click.Context,
-    /,
-    inputs: tuple[str, ...],
-    out: str,
-    overwrite: bool,
-    is_json: bool,
-    quiet: bool,
-    **flags: Any,
-) -> None:
-    """Train a WordPiece vocabulary, byte-identical for the same documents.
-
-    INPUT is what `clozemill build` takes. The folder is one that transformers.AutoTokenizer
-    loads with the same ids.
-    """
-    from clozemill import tables
-    from clozemill.pipeline.vocab_build import build_vocabulary
-
-    names = [item.name for item in dataclasses.fields(VocabularySettings)]
-    settings = VocabularySettings(**{name: flags.pop(name) for name in names})
-    config = config_from_flags(context, None, {**flags, "inputs": inputs})
-    with tables.progress_bar(is_shown=not quiet) as on_progress:
-        tokenizer, report = build_vocabulary(
-            config, settings, Path(out), overwrite=overwrite, on_progress=on_progress
-        )
-    _show(tables.vocabulary_view(tokenizer, report, out), is_json)
-
-
-data_argument = click.argument("data", metavar="DATA")
-out_option = click.option("--out", "-o", required=True, metavar="DIR", help="The folder to write.")
-overwrite_option = click.option("--overwrite", is_flag=True, help="Replace a dataset in --out.")
-
-
-@cli.command(
-    short_help="Check that a dataset is what was written.", epilog="Example: clozemill verify data/"
-)
-@data_argument
-@json_option
-@quiet_option
-def verify(data: str, is_json: bool, quiet: bool) -> int:
-    """Check that a dataset is what was written and keeps every rule; exit 1 if not.
-
-    Compares sizes and checksums, then reads every row: schema, ids, spans against documents,
-    labels, masks (drawn again), digests, and the sums of the ledger.
-    """
-    from clozemill import tables
-    from clozemill.pipeline.verify import verify_dataset
-
-    with tables.progress_bar(is_shown=not quiet) as on_progress:
-        findings = verify_dataset(data, on_progress=on_progress)
-    _show(tables.verify_view(data, findings), is_json)
-    return EXIT_FOUND if findings else 0
-
-
-@cli.command(
-    short_help="Write a dataset in another format; its digests stay.",
-    epilog="Example: clozemill convert data/ --out tars/ --format webdataset",
-)
-@data_argument
-@out_option
-@layout_options
-@overwrite_option
-@json_option
-@quiet_option
-def convert(
-    data: str, out: str, overwrite: bool, is_json: bool, quiet: bool, **settings: Any
-) -> None:
-    """Write a dataset in another format, compression or shard size; both digests stay."""
-    from clozemill import tables
-    from clozemill.pipeline.convert import convert_dataset
-
-    with tables.progress_bar(is_shown=not quiet) as on_progress:
-        manifest = convert_dataset(
-            data, out, **settings, overwrite=overwrite, on_progress=on_progress
-        )
-    _show(tables.rewritten_view(data, manifest, out), is_json)
-
-
-@cli.command(
-    short_help="Draw other masks over the same instances.",
-    epilog="Example: clozemill remask data/ --out more/ --mask-variants 40",
-)
-@data_argument
-@out_option
-@mask_options
-@overwrite_option
-@json_option
-@quiet_option
-def remask(
-    data: str, out: str, overwrite: bool, is_json: bool, quiet: bool, **settings: Any
-) -> None:
-    """Write a dataset with other masks over the same instances, without a rebuild.
-
-    Settings that are not given stay as they are. Variant k stays variant k.
-    """
-    from clozemill import tables
-    from clozemill.pipeline.remask import remask_dataset
-
-    given = {name: value for name, value in settings.items() if value is not None}
-    with tables.progress_bar(is_shown=not quiet) as on_progress:
-        manifest = remask_dataset(data, out, given, overwrite=overwrite, on_progress=on_progress)
-    _show(tables.rewritten_view(data, manifest, out), is_json)
-
-
-def _at_least(least: int) -> click.IntRange:
-    return click.IntRange(min=least)
-
-
-@cli.command(
-    short_help="Show instances as text, back to where they came from.",
-    epilog="Example: clozemill inspect data/ -n 3 --variants 2",
-)
-@data_argument
-@click.option("-n", "count", type=_at_least(1), default=3, show_default=True, help="How many.")
-@click.option(
-    "--first", type=_at_least(0), default=0, show_default=True, help="Number of the first one."
-)
-@click.option(
-    "--split",
-    type=click.Choice(["train", "validation"]),
-    default="train",
-    show_default=True,
-    help="Of which split.",
-)
-@click.option("--instance", metavar="ID", help="The instance whose id starts with these digits.")
-@click.option(
-    "--variants", type=_at_least(0), default=2, show_default=True, help="Variants shown of each."
-)
-@click.option(
-    "--follow-origins",
-    is_flag=True,
-    help="Read text again from URLs and hf: names too; a stranger's dataset may name any.",
-)
-@json_option
-def inspect(
-    data: str,
-    count: int,
-    first: int,
-    split: str,
-    instance: str | None,
-    variants: int,
-    follow_origins: bool,
-    is_json: bool,
-) -> None:
-    """Show instances as text: A and B, what each variant hides, and where they came from."""
-    from clozemill import tables
-    from clozemill.pipeline.dataset import open_dataset
-    from clozemill.pipeline.inspection import Inspector
-    from clozemill.pipeline.inspection_text import render_instances
-
-    dataset = open_dataset(data)
-    inspector = Inspector(dataset, follows_remote=follow_origins)
-    if instance is not None:
-        split, number = inspector.find(instance)
-        numbers = [number]
-    else:
-        numbers = _numbers(dataset, split, first, count)
-    views = inspector.describe(split, numbers)
-    if is_json:
-        _print(json.dumps(tables.instances_data(views), indent=2) + "\n")
-        return
-    width, is_terminal = tables.output_width()
-    text = render_instances(views, width=width, is_terminal=is_terminal, most_variants=variants)
-    _print(text)
-
-
-def _numbers(dataset: "Dataset", split: str, first: int, count: int) -> list[int]:
-    total = dataset.num_instances(split)
-    if first >= total:
-        raise ConfigError(
-            f"--first is {first}, but the {total} instances of {split} in {dataset.folder} are "
-            f"numbered 0 to {total - 1}; choose one of them."
-        )
-    return list(range(first, min(first + count, total)))
 
 
 @cli.command(
@@ -375,11 +90,23 @@ def demo(out: str, overwrite: bool) -> int:
 
     folder = Path(out)
     count = write_corpus(folder / "speeches.jsonl")
-    _print(f"{count} speeches, public domain, in {folder / 'speeches.jsonl'}.\n")
+    print_text(f"{count} speeches, public domain, in {folder / 'speeches.jsonl'}.\n")
     for step in demo_steps(folder):
         arguments = [*step.arguments, *["--overwrite"] * (overwrite and step.writes)]
-        _print(f"\n{step.explanation}\n\n$ clozemill {shlex.join(arguments)}\n\n")
+        print_text(f"\n{step.explanation}\n\n$ clozemill {shlex.join(arguments)}\n\n")
         code: int = cli.main(arguments, standalone_mode=False) or 0
         if code:
             return code
     return 0
+
+
+for _verb in (
+    data_verbs.vocab,
+    data_verbs.build,
+    data_verbs.verify,
+    data_verbs.inspect,
+    data_verbs.convert,
+    data_verbs.remask,
+    training_verbs.pretrain,
+):
+    cli.add_command(_verb)

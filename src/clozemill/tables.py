@@ -2,12 +2,10 @@
 
 import contextlib
 import dataclasses
-import io
 import shutil
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,19 +23,9 @@ from clozemill.pipeline.progress import OnProgress, Progress
 from clozemill.pipeline.tokenizer import PretrainingTokenizer
 from clozemill.pipeline.verify import Finding
 from clozemill.pipeline.vocab import VocabularyReport
+from clozemill.views import View, new_table, render
 
 _SECONDS_BETWEEN_LINES = 10.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class View:
-    """A result in both forms that a command prints."""
-
-    data: dict[str, Any]
-    """For `--json`."""
-
-    text: str
-    """For a person, with its final newline."""
 
 
 @contextlib.contextmanager
@@ -118,7 +106,7 @@ def build_view(report: BuildReport, out: str) -> View:
     if report.was_finished:
         return View(data=data, text=f"{out} already holds this dataset: nothing to do.\n")
     tables = [_documents_table(manifest), _instances_table(manifest)]
-    return View(data=data, text=_render(*tables, _legend(), _last_line(report, out)))
+    return View(data=data, text=render(*tables, _legend(), _last_line(report, out)))
 
 
 def verify_view(data: str, findings: Sequence[Finding]) -> View:
@@ -195,11 +183,11 @@ def estimate_view(estimate: BuildEstimate) -> View:
         ("free disk", _megabytes(estimate.num_free_bytes)),
         ("time", f"{minutes} min {seconds} s with {estimate.workers} workers"),
     ]
-    table = _table("estimate", ["", ""], right=())
+    table = new_table("estimate", ["", ""], right=())
     for row in rows:
         table.add_row(*row)
     note = f"From a build of {_megabytes(estimate.num_sampled_bytes)} of the text.\n"
-    return View(data=dataclasses.asdict(estimate), text=_render(table) + note)
+    return View(data=dataclasses.asdict(estimate), text=render(table) + note)
 
 
 def _megabytes(num_bytes: float) -> str:
@@ -235,7 +223,7 @@ def vocabulary_view(tokenizer: PretrainingTokenizer, report: VocabularyReport, o
 
 
 def _documents_table(manifest: Manifest) -> Table:
-    table = _table("documents", ["split", "fate", "documents", "tokens"], right=(2, 3))
+    table = new_table("documents", ["split", "fate", "documents", "tokens"], right=(2, 3))
     documents, tokens = manifest.ledger["documents"], manifest.ledger["document_tokens"]
     for split, fates in documents.items():
         for fate, count in sorted(fates.items(), key=lambda item: item[0] != "kept"):
@@ -259,7 +247,7 @@ _INSTANCE_COLUMNS = {
 
 
 def _instances_table(manifest: Manifest) -> Table:
-    table = _table("instances", list(_INSTANCE_COLUMNS), right=range(1, len(_INSTANCE_COLUMNS)))
+    table = new_table("instances", list(_INSTANCE_COLUMNS), right=range(1, len(_INSTANCE_COLUMNS)))
     for split, entry in manifest.splits.items():
         counts, masks = manifest.ledger["instances"][split], manifest.ledger["masks"][split]
         tokens, shards = manifest.ledger["pass_tokens"][split], manifest.shards_of(split)
@@ -304,20 +292,3 @@ def _last_line(report: BuildReport, out: str) -> Text:
         f" MB/s), [UNK] {_share(unknown, known)}, peak {report.peak_process_bytes / 1e6:,.0f} MB a "
         f"process.\n{out} is a dataset; look inside with: clozemill inspect {out}"
     )
-
-
-def _table(title: str, columns: Sequence[str], *, right: Sequence[int]) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
-    for place, name in enumerate(columns):
-        table.add_column(name, justify="right" if place in right else "left")
-    return table
-
-
-def _render(*parts: Any) -> str:
-    stream = io.StringIO()
-    console = Console(file=stream, width=100, highlight=False)
-    for part in parts:
-        console.print(part)
-        if isinstance(part, Table):
-            console.print()
-    return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()) + "\n"

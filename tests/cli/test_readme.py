@@ -15,7 +15,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_the_readme_names_every_verb() -> None:
-    named = set(re.findall(r"^\| `(\w+)` \|", README, re.MULTILINE))
+    named = set(re.findall(r"^\| `([\w-]+)` \|", README, re.MULTILINE))
     assert named == set(cli.commands)
 
 

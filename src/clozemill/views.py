@@ -1,0 +1,39 @@
+"""A result in both forms that a verb prints, and the small tables in it."""
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """A result in both forms that a command prints."""
+
+    data: dict[str, Any]
+    """For `--json`."""
+
+    text: str
+    """For a person, with its final newline."""
+
+
+def new_table(title: str, columns: Sequence[str], *, right: Sequence[int]) -> Table:
+    """Return an empty table; the columns at the places in `right` hold numbers."""
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    for place, name in enumerate(columns):
+        table.add_column(name, justify="right" if place in right else "left")
+    return table
+
+
+def render(*parts: Any) -> str:
+    """Return tables and texts as lines, none with blanks at its end."""
+    stream = io.StringIO()
+    console = Console(file=stream, width=100, highlight=False)
+    for part in parts:
+        console.print(part)
+        if isinstance(part, Table):
+            console.print()
+    return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()) + "\n"

@@ -1,0 +1,129 @@
+"""What a process of a training is: its rank, threads, precision, and what only one of them does."""
+
+import contextlib
+import importlib.util
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any, TypeVar
+
+import torch
+from accelerate import Accelerator
+from accelerate.utils import broadcast_object_list
+
+from clozemill.pipeline.engine import usable_cores
+from clozemill.pipeline.errors import ClozemillError, ConfigError
+from clozemill.train.config import PretrainConfig
+
+Result = TypeVar("Result")
+
+_ACCELERATE_NAMES = {"fp32": "no", "bf16": "bf16", "fp16": "fp16"}
+
+
+def start_accelerator(config: PretrainConfig) -> Accelerator:
+    """Return this process's accelerator, after setting its number of threads.
+
+    The precision of the settings wins over that of accelerate's own configuration.
+
+    Raises:
+        ConfigError: The device cannot do the precision, or the tracker is not installed.
+    """
+    # accelerate launch and torchrun set OMP_NUM_THREADS to 1, for every process alike.
+    torch.set_num_threads(config.threads or _share_of_cores())
+    precision = choose_precision(config.precision)
+    if config.log_with is not None and importlib.util.find_spec(config.log_with) is None:
+        raise ConfigError(
+            f"log_with is {config.log_with}, which is not installed; pip install {config.log_with}."
+        )
+    return Accelerator(
+        mixed_precision=_ACCELERATE_NAMES[precision],
+        # Unless it is told so, accelerate takes several processes without a GPU for one each.
+        cpu=not torch.accelerator.is_available(),
+        log_with=config.log_with,
+        project_dir=config.out,
+        step_scheduler_with_optimizer=False,
+    )
+
+
+def _share_of_cores() -> int:
+    return max(1, usable_cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+
+
+def choose_precision(asked: str) -> str:
+    """Return the precision to train in; `auto` is bf16 where the hardware multiplies in it.
+
+    Raises:
+        ConfigError: fp16 without a GPU.
+    """
+    has_gpu = torch.cuda.is_available()
+    if asked == "fp16" and not has_gpu:
+        raise ConfigError("precision is fp16, which needs a GPU; use bf16 or fp32.")
+    if asked != "auto":
+        return asked
+    if has_gpu:
+        return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
+    capabilities = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
+    return "bf16" if capabilities.get("amx_bf16") or capabilities.get("avx512_bf16") else "fp32"
+
+
+def precision_of(accelerator: Accelerator) -> str:
+    """Return the precision that an accelerator was made for, as our settings name it."""
+    return next(
+        n for n, theirs in _ACCELERATE_NAMES.items() if theirs == accelerator.mixed_precision
+    )
+
+
+def on_main(accelerator: Accelerator, work: Callable[[], Result]) -> Result:
+    """Do something in the first process alone, and return what it found in all of them.
+
+    Others wait. What goes wrong there is raised everywhere, so no process waits for ever.
+    """
+    found: list[Any] = [None, None]
+    if accelerator.is_main_process:
+        try:
+            found = [work(), None]
+        except ClozemillError as error:
+            found = [None, error]
+    if accelerator.num_processes > 1:
+        broadcast_object_list(found)
+    if found[1] is not None:
+        raise found[1]
+    result: Result = found[0]
+    return result
+
+
+class StopRequest:
+    """Whether a signal asked the training to stop."""
+
+    def __init__(self) -> None:
+        """Not yet."""
+        self.is_made = False
+
+    def make(self, number: int, frame: FrameType | None) -> None:
+        """Ask; whoever asks for a second time does not want to wait for the step to end."""
+        if self.is_made:
+            raise KeyboardInterrupt
+        self.is_made = True
+
+
+@contextlib.contextmanager
+def stopping_at_a_step() -> Iterator[StopRequest]:
+    """Let SIGTERM and SIGINT ask for a stop after the step, in place of breaking it off.
+
+    Outside the main thread signals are nobody's business, and nothing changes.
+    """
+    request = StopRequest()
+    if threading.current_thread() is not threading.main_thread():
+        yield request
+        return
+    before = {number: signal.signal(number, request.make) for number in _STOPPING}
+    try:
+        yield request
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+_STOPPING = (signal.SIGTERM, signal.SIGINT)
