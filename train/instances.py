@@ -3,7 +3,7 @@
     dataset = open_dataset("data/wiki")
     instances = PretrainingInstances(dataset, "train", masking="dynamic")
     collate = PretrainingCollator(instances.pad_id)
-    batch = collate([instances[7], instances[len(instances) + 7]])  # as epochs 0 and 1 mask it
+    batch = collate(instances[[7, 9, len(instances) + 7]])  # 7 twice, as epochs 0 and 1 mask it
 
 Legend: N instances of the split, n of a batch.
 """
@@ -147,9 +147,9 @@ class PretrainingInstances(TorchDataset[MaskedInstances]):
         """Return the numbers of tokens of the instances from `begin` to before `end`."""
         return self.reader.lengths(begin, end)
 
-    def __getitem__(self, index: int) -> MaskedInstances:
-        """Return one instance, as a batch of one."""
-        return self.__getitems__([index])
+    def __getitem__(self, index: int | ArrayLike) -> MaskedInstances:
+        """Return the instance with a virtual index, as a batch of one, or those with several."""
+        return self.__getitems__(index)
 
     def __getitems__(self, indices: ArrayLike) -> MaskedInstances:
         """Return the instances with these virtual indices, in the order asked for.
