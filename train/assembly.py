@@ -117,7 +117,12 @@ def assemble(config: PretrainConfig, accelerator: Accelerator) -> Assembly:
         config=config,
         accelerator=accelerator,
         dataset=dataset,
-        order=BatchOrder(instances, global_batch_size=config.global_batch_size, seed=config.seed),
+        order=BatchOrder(
+            instances,
+            global_batch_size=config.global_batch_size,
+            seed=config.seed,
+            length_window=config.length_window,
+        ),
         instances=instances,
         loading=loading,
         evaluation=_evaluation(config, dataset, loading),

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from clozemill.model.config import PRESETS
 from clozemill.pipeline.errors import ConfigError, RunError
 from clozemill.pipeline.settings import (
     check_fields,
@@ -43,7 +44,7 @@ class PretrainConfig:
         "mini",
         "training",
         "Size of the encoder.",
-        ("tiny", "mini", "small", "medium", "base", "large"),
+        tuple(PRESETS),
     )
     hidden_act: str = setting(
         "gelu",
