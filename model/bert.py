@@ -41,6 +41,16 @@ class PretrainingLogits(NamedTuple):
     """(B, 2): class 0 is that B follows A, class 1 that it is random; None without that head."""
 
 
+class PretrainingFeatures(NamedTuple):
+    """What comes before the projection to the vocabulary, and the other head's logits."""
+
+    predictions: Tensor
+    """(S, H) or (B, T, H), as the decoder takes it."""
+
+    seq_relationship_logits: Tensor | None
+    """As in `PretrainingLogits`."""
+
+
 class Embeddings(nn.Module):
     """Token, segment and position, added and normalized (Devlin et al. 2019, figure 2)."""
 
@@ -291,16 +301,14 @@ class PredictionHead(nn.Module):
     """Scores of all tokens (Devlin et al. 2019, section 3.1, task 1) [get_masked_lm_output]."""
 
     def __init__(self, config: BertConfig) -> None:
-        """Make the head; `tie_weights` replaces what the decoder has of its own."""
+        """Make the head; `tie_weights` replaces what the decoder has of its own.
+
+        Transform and decoder are called one by one: a loss may take the place of the latter.
+        """
         super().__init__()
         self.bias = nn.Parameter(torch.empty(config.vocab_size))
         self.transform = Transform(config)
         self.decoder = Linear(config.hidden_size, config.vocab_size)
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        """Return (..., H) -> (..., V)."""
-        logits: Tensor = self.decoder(self.transform(hidden))
-        return logits
 
 
 class Heads(nn.Module):
@@ -346,6 +354,21 @@ class BertForPreTraining(nn.Module):
         Raises:
             ModelError: Rows are longer than the model's table of positions.
         """
+        features = self.features(input_ids, token_type_ids, attention_mask, selected)
+        predictions: Tensor = self.cls.predictions.decoder(features.predictions)  # -> (..., V)
+        return PretrainingLogits(predictions, features.seq_relationship_logits)
+
+    def features(
+        self,
+        input_ids: Tensor,
+        token_type_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        selected: Tensor | None = None,
+    ) -> PretrainingFeatures:
+        """Return what `forward` projects to the vocabulary, for a loss that does so itself.
+
+        Arguments and errors are those of `forward`.
+        """
         num_rows, num_tokens = input_ids.shape
         if num_tokens > self.config.max_position_embeddings:
             raise ModelError(
@@ -354,17 +377,17 @@ class BertForPreTraining(nn.Module):
             )
         if selected is None:
             hidden = self.bert(input_ids, token_type_ids, attention_mask)  # (B, T, H)
-            return self._logits(hidden, hidden[:, 0])
+            return self._features(hidden, hidden[:, 0])
         num_firsts = num_rows if self.config.next_sentence else 0
         firsts = torch.arange(num_firsts, device=selected.device) * num_tokens  # (B,) or (0,)
         read = torch.cat([selected, firsts])  # (R,), R = S + B or S
         hidden = self.bert(input_ids, token_type_ids, attention_mask, read)  # (R, H)
-        return self._logits(*hidden.split([len(selected), num_firsts]))
+        return self._features(*hidden.split([len(selected), num_firsts]))
 
-    def _logits(self, hidden: Tensor, first: Tensor) -> PretrainingLogits:
-        """Return (..., H) and (B, H) -> (..., V) and (B, 2)."""
-        predictions = self.cls.predictions(hidden)  # (..., H) -> (..., V)
+    def _features(self, hidden: Tensor, first: Tensor) -> PretrainingFeatures:
+        """Return (..., H) and (B, H) -> (..., H) and (B, 2)."""
+        predictions = self.cls.predictions.transform(hidden)  # (..., H) -> (..., H)
         if self.bert.pooler is None or self.cls.seq_relationship is None:
-            return PretrainingLogits(predictions, None)
+            return PretrainingFeatures(predictions, None)
         pooled = self.bert.pooler(first)  # (B, H) -> (B, H)
-        return PretrainingLogits(predictions, self.cls.seq_relationship(pooled))  # -> (B, 2)
+        return PretrainingFeatures(predictions, self.cls.seq_relationship(pooled))  # -> (B, 2)

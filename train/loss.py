@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from clozemill.model.bert import BertForPreTraining
+from clozemill.model.vocabulary_loss import VocabularyLoss, vocabulary_loss
 from clozemill.train.collate import IGNORED
 
 Batch = dict[str, Tensor]
@@ -73,8 +74,7 @@ class LossSums(NamedTuple):
 class PretrainingObjective(nn.Module):
     """An encoder with the loss on top: what Accelerate wraps and what is called for each batch.
 
-    The loss inside means that logits stay in the precision they were computed in, and leave no
-    wrapper that would copy them.
+    With the loss inside, logits never leave the wrapper, which would copy them to float32.
     """
 
     def __init__(self, model: BertForPreTraining) -> None:
@@ -84,13 +84,17 @@ class PretrainingObjective(nn.Module):
 
     def forward(self, inputs: Inputs, targets: Targets) -> LossSums:
         """Return the sums of one micro-batch."""
-        logits = self.model(
+        features = self.model.features(
             input_ids=inputs.input_ids,
             token_type_ids=inputs.token_type_ids,
             attention_mask=inputs.attention_mask,
             selected=targets.positions,
         )
-        return loss_sums(logits.prediction_logits, logits.seq_relationship_logits, targets)
+        decoder = self.model.cls.predictions.decoder
+        predicted = vocabulary_loss(
+            features.predictions, decoder.weight, decoder.bias, targets.original_ids
+        )
+        return loss_sums(predicted, features.seq_relationship_logits, targets)
 
 
 def find_inputs(batch: Batch) -> Inputs:
@@ -113,23 +117,23 @@ def find_targets(batch: Batch, mask_id: int) -> Targets:
 
 
 def loss_sums(
-    prediction_logits: Tensor, next_sentence_logits: Tensor | None, targets: Targets
+    predicted: VocabularyLoss, next_sentence_logits: Tensor | None, targets: Targets
 ) -> LossSums:
     """Return the sums of a micro-batch; without selected positions they are 0 and not NaN.
 
     Args:
-        prediction_logits: (S, V), of the selected positions alone.
+        predicted: The loss at the selected positions.
         next_sentence_logits: (B, 2), or None for an encoder without that head.
         targets: from `find_targets`.
 
-    >>> logits = torch.log(torch.tensor([[0.8, 0.2], [0.75, 0.25]]))
-    >>> where, originals = torch.tensor([2, 4]), torch.tensor([0, 1])
-    >>> targets = Targets(where, originals, torch.tensor([False, True]), None)
-    >>> f"{loss_sums(logits, None, targets).mlm_loss_sum / 2:.6f}"  # (-ln 0.8 - ln 0.25) / 2
+    >>> logits = torch.log(torch.tensor([[0.8, 0.2], [0.25, 0.75]]))
+    >>> positions, originals = torch.tensor([2, 4]), torch.tensor([0, 0])
+    >>> predicted = vocabulary_loss(torch.eye(2), logits.T, torch.zeros(2), originals)
+    >>> targets = Targets(positions, originals, torch.tensor([False, True]), None)
+    >>> f"{loss_sums(predicted, None, targets).mlm_loss_sum / 2:.6f}"  # (-ln 0.8 - ln 0.25) / 2
     '0.804719'
     """
-    losses = F.cross_entropy(prediction_logits.float(), targets.original_ids, reduction="none")
-    nothing = losses.new_zeros(())
+    nothing = predicted.losses.new_zeros(())
     nsp_loss = nsp_correct = nothing
     wanted = targets.next_sentence_label
     if next_sentence_logits is not None:
@@ -139,8 +143,10 @@ def loss_sums(
         else:
             nsp_loss = F.cross_entropy(next_sentence_logits.float(), wanted, reduction="sum")
             nsp_correct = next_sentence_logits.detach().argmax(1).eq(wanted).sum()
-    with torch.no_grad():
-        mask_only_loss = torch.where(targets.is_masked, losses, nothing).sum()
-        # argmax refuses a dimension without rows only for V = 0, which no vocabulary has.
-        mlm_correct = (prediction_logits.argmax(1) == targets.original_ids).sum()
-    return LossSums(losses.sum(), nsp_loss, mask_only_loss, mlm_correct, nsp_correct)
+    return LossSums(
+        mlm_loss_sum=predicted.total,
+        nsp_loss_sum=nsp_loss,
+        mask_only_loss_sum=torch.where(targets.is_masked, predicted.losses, nothing).sum(),
+        mlm_correct=predicted.is_correct.sum(),
+        nsp_correct=nsp_correct,
+    )

@@ -1,5 +1,6 @@
 import torch
 
+from clozemill.model.vocabulary_loss import VocabularyLoss, vocabulary_loss
 from clozemill.train.collate import IGNORED
 from clozemill.train.loss import Batch, Targets, find_targets, loss_sums
 
@@ -10,6 +11,13 @@ def targets_of(originals: list[int], *, label: torch.Tensor | None = None) -> Ta
     return Targets(places, ids, torch.ones(len(originals)) > 0, label)
 
 
+def predicted(logits: torch.Tensor, originals: list[int]) -> VocabularyLoss:
+    """Return the loss of these logits, made by a projection of one-hot rows."""
+    one_hot = torch.eye(len(logits), dtype=logits.dtype)
+    no_bias = torch.zeros(logits.shape[1], dtype=logits.dtype)
+    return vocabulary_loss(one_hot, logits.T, no_bias, torch.tensor(originals))
+
+
 def logits_with_losses(losses: list[float]) -> torch.Tensor:
     """Return logits over two tokens, the first of which has these losses."""
     probabilities = torch.exp(-torch.tensor(losses, dtype=torch.float64))
@@ -17,20 +25,22 @@ def logits_with_losses(losses: list[float]) -> torch.Tensor:
 
 
 def test_tokens_weigh_the_same_however_they_are_cut_into_batches() -> None:
-    one = loss_sums(logits_with_losses([4.0]), None, targets_of([0]))
-    nine = loss_sums(logits_with_losses([1.0] * 9), None, targets_of([0] * 9))
+    one = loss_sums(predicted(logits_with_losses([4.0]), [0]), None, targets_of([0]))
+    nine = loss_sums(predicted(logits_with_losses([1.0] * 9), [0] * 9), None, targets_of([0] * 9))
     mean = (one.mlm_loss_sum + nine.mlm_loss_sum) / 10
     assert abs(float(mean) - 1.3) < 1e-6
 
 
 def test_nothing_selected_is_no_loss_and_a_finite_gradient() -> None:
     hidden = torch.ones(0, 3, requires_grad=True)
-    weight = torch.ones(3, 7, requires_grad=True)
-    sums = loss_sums(hidden @ weight, None, targets_of([]))
+    weight = torch.ones(7, 3, requires_grad=True)
+    targets = targets_of([])
+    loss = vocabulary_loss(hidden, weight, torch.zeros(7), targets.original_ids)
+    sums = loss_sums(loss, None, targets)
     sums.mlm_loss_sum.backward()
     assert float(sums.mlm_loss_sum.detach()) == float(sums.mlm_correct) == 0.0
     assert weight.grad is not None
-    assert torch.equal(weight.grad, torch.zeros(3, 7))
+    assert torch.equal(weight.grad, torch.zeros(7, 3))
 
 
 def test_labels_say_what_was_there_and_the_input_what_shows_mask() -> None:
@@ -51,7 +61,7 @@ def test_sums_tell_masked_positions_and_right_answers_apart() -> None:
     shown = torch.tensor([True, False, True])
     targets = Targets(torch.arange(3), torch.tensor([0, 1, 0]), shown, torch.tensor([1, 0]))
     pairs = torch.tensor([[0.0, 2.0], [0.0, 2.0]])
-    sums = loss_sums(logits, pairs, targets)
+    sums = loss_sums(predicted(logits, [0, 1, 0]), pairs, targets)
     right, wrong = 0.013386, 5.013386  # -log softmax of 5 and of 0 beside 0 and 5
     assert abs(float(sums.mlm_loss_sum) - (2 * right + wrong)) < 1e-5
     assert abs(float(sums.mask_only_loss_sum) - (right + wrong)) < 1e-5
@@ -62,7 +72,7 @@ def test_sums_tell_masked_positions_and_right_answers_apart() -> None:
 
 def test_a_head_without_labels_has_a_gradient_of_zero() -> None:
     pairs = torch.ones(2, 2, requires_grad=True)
-    sums = loss_sums(torch.zeros(1, 4), pairs, targets_of([0]))
+    sums = loss_sums(predicted(torch.zeros(1, 4), [0]), pairs, targets_of([0]))
     sums.nsp_loss_sum.backward()
     assert pairs.grad is not None
     assert torch.equal(pairs.grad, torch.zeros(2, 2))
