@@ -59,6 +59,7 @@ class Loop:
             )
             self._after_step(result, is_last=self.step == num_steps)
             if result.should_stop:
+                self.reporter.note(f"asked to stop after step {self.step}")
                 break
         self._save()
 

@@ -1,22 +1,31 @@
 """What a training tells while it runs: rows for its log, for trackers and for a person."""
 
 import dataclasses
+import datetime
+import os
 import resource
 import sys
-from collections.abc import Callable
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TextIO, TypeAlias
 
 import torch
 
+import clozemill
 from clozemill.pipeline.dataset import Dataset
+from clozemill.pipeline.errors import RunError
 from clozemill.train.assembly import Assembly
 from clozemill.train.baselines import measure_baselines
 from clozemill.train.launch import precision_of
 from clozemill.train.metrics import Measured, MetricsLog, Row, start_row
+from clozemill.train.optimizers import decay_names
 from clozemill.train.runs import Run
 from clozemill.train.throughput import device_peak
 
 OnRow: TypeAlias = Callable[[Row], None]
+
+NOTES_NAME = "train.log"
+"""Lines for a person: what each start was, which parameters decay, what was skipped."""
 
 _TRACKED_PROJECT = "clozemill"
 
@@ -35,9 +44,13 @@ class Reporter:
         self._log = None
         self.notices: list[str] = []
         """What opening the log has found."""
+        self._notes: TextIO | None = None
         if parts.accelerator.is_main_process:
             self._log = MetricsLog(run.metrics, last_step=run.step)
             self.notices = self._log.notices
+            self._notes = _open_notes(run.folder / NOTES_NAME)
+        for text in (*_facts_of_start(parts, run), *run.notices, *self.notices):
+            self.note(text)
         self._peak_flops = self._measure_peak() if parts.accelerator.is_main_process else None
         if parts.config.log_with is not None:
             settings = {n: v for n, v in parts.facts.settings.items() if v is not None}
@@ -48,6 +61,11 @@ class Reporter:
         peak = device_peak(self._accelerator.device, precision_of(self._accelerator))
         num_ranks: int = self._accelerator.num_processes
         return peak.flops_per_second * num_ranks
+
+    def note(self, text: str) -> None:
+        """Add a line for a person to train.log."""
+        if self._notes is not None:
+            print(f"{datetime.datetime.now():%Y-%m-%d %H:%M:%S} {text}", file=self._notes)
 
     def write(self, row: Row) -> None:
         """Add a row to the log, and pass it on.
@@ -82,9 +100,12 @@ class Reporter:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """End the log and trackers."""
-        if self._log is not None:
-            self._log.close()
+        """End the logs and trackers."""
+        if error[0] is not None:
+            self.note(f"ended by {error[1]!r}")
+        for log in (self._log, self._notes):
+            if log is not None:
+                log.close()
         self._accelerator.end_training()
 
 
@@ -97,9 +118,42 @@ def _numbers(row: Row) -> dict[str, Any]:
     }
 
 
+def _facts_of_start(parts: Assembly, run: Run) -> Iterator[str]:
+    """Yield what a start does, a sentence each: for who wonders later."""
+    execution, config = parts.facts.execution, parts.config
+    yield (
+        f"clozemill {clozemill.__version__}, torch {execution.torch_version}: from step "
+        f"{run.step or 0} to {parts.schedule.num_steps} on {execution.num_processes} x "
+        f"{execution.device}, {execution.num_threads} threads each"
+    )
+    theirs = os.environ.get("ACCELERATE_MIXED_PRECISION")
+    unfollowed = (
+        f"; accelerate's configuration says {theirs}, which this wins over"
+        if theirs not in (None, parts.accelerator.mixed_precision)
+        else ""
+    )
+    yield f"precision {execution.precision} ({config.precision} was asked for){unfollowed}"
+    decayed, exempt = decay_names(parts.model)
+    yield f"gradients are clipped at {config.clip_norm}" if config.clip_norm else "no clipping"
+    yield f"weight decay {config.weight_decay} on {len(decayed)}: {', '.join(decayed)}"
+    yield f"no weight decay on {len(exempt)}: {', '.join(exempt)}"
+
+
+def _open_notes(path: Path) -> TextIO:
+    try:
+        return path.open("a", encoding="utf-8", buffering=1)
+    except OSError as error:
+        raise RunError(f"cannot write {path}: {error.strerror}.") from error
+
+
 def _peak_memory(device: torch.device) -> int:
     """Return the most bytes used so far: of a GPU by tensors, else of this process in all."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    try:
+        # Not ru_maxrss: that begins with the size of the process that started this one.
+        status = Path("/proc/self/status").read_text(encoding="ascii")
+        return int(status.split("VmHWM:")[1].split()[0]) * 1024
+    except (OSError, IndexError):
+        unit = 1 if sys.platform == "darwin" else 1024
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

@@ -1,5 +1,6 @@
 import math
 import random
+import re
 import signal
 import time
 from pathlib import Path
@@ -81,6 +82,22 @@ def test_a_run_learns_and_says_so(built: BuiltDataset, tmp_path: Path) -> None:
     trained = rows_of(report, TrainRow)
     assert sum(row.instances for row in trained) == 2 * built().num_instances("train")
     assert all(row.tokens_per_second > 0 and 0 < row.mfu < 1 for row in trained)
+
+
+def test_notes_say_what_decays_and_which_precision_wins(
+    built: BuiltDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")
+    pretrain(small_config(built().folder, tmp_path / "run", steps=1))
+    notes = (tmp_path / "run" / "train.log").read_text()
+    assert "from step 0 to 1 on 1 x cpu, 1 threads each" in notes
+    assert "precision fp32 (fp32 was asked for); accelerate's configuration says bf16" in notes
+    (exempt,) = re.findall(r"no weight decay on \d+: (.*)", notes)
+    (decayed,) = re.findall(r"\d weight decay 0.01 on \d+: (.*)", notes)
+    assert "bert.embeddings.LayerNorm.weight" in exempt
+    assert "cls.predictions.bias" in exempt
+    assert "bert.embeddings.word_embeddings.weight" in decayed
+    assert "LayerNorm" not in decayed
 
 
 def test_evaluation_is_the_same_number_whatever_masks_are_trained_on(
