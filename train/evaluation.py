@@ -4,6 +4,8 @@ The numbers are those that a training logs: the same masks, the same sums. With 
 threads and micro-batches of the run, they are equal to the last bit.
 """
 
+import dataclasses
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,12 +111,14 @@ def evaluate_encoder(
     encoder = find_encoder(path)
     is_known = check_made_for(encoder, dataset)
     objective = PretrainingObjective(encoder.model).to(accelerator.device)
+    begin = time.perf_counter()
     window = evaluate(
         accelerator,
         accelerator.prepare_model(objective, evaluation_mode=True),
         _without_unused(_counted(batches, dataset, settings, on_progress), encoder),
         mask_id=dataset.manifest.tokenizer.special_ids["mask"],
     )
+    window = dataclasses.replace(window, seconds=time.perf_counter() - begin)
     step = 0 if encoder.state is None else encoder.state.step
     return Evaluation(
         model=encoder.folder,

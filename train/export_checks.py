@@ -91,25 +91,32 @@ def check_like_transformers(
     transformers = _transformers()
     if transformers is None:
         return None
-    architecture = config_entries(model.config)["architectures"][0]
     with _quiet(transformers):
-        theirs, report = getattr(transformers, architecture).from_pretrained(
-            folder, output_loading_info=True, local_files_only=True
-        )
+        theirs = _loaded_by(transformers, folder, model)
         their_tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        their_ids = _their_ids(their_tokenizer, tokenizer)
+    for ours, other in zip(_logits(model), _their_logits(theirs, model), strict=True):
+        worst = float((ours - other).abs().max() / ours.abs().max().clamp_min(1e-30))
+        if not worst <= TOLERANCE:
+            raise _changed(f"logits of transformers ({worst:.1e} of their scale)")
+    if their_ids != _own_ids(tokenizer):
+        raise _changed("token ids of transformers")
+    return str(transformers.__version__)
+
+
+def _loaded_by(transformers: Any, folder: Path, model: BertForPreTraining) -> Any:
+    """Return the model that `transformers` makes of an export, which must report nothing."""
+    architecture = config_entries(model.config)["architectures"][0]
+    theirs, report = getattr(transformers, architecture).from_pretrained(
+        folder, output_loading_info=True, local_files_only=True
+    )
     for trouble, names in report.items():
         if names:
             raise RunError(
                 f"transformers {transformers.__version__} has {trouble.replace('_', ' ')} in the "
                 f"export: {str(sorted(names, key=str)[0]):.200}; nothing was written."
             )
-    for ours, other in zip(_logits(model), _their_logits(theirs.eval(), model), strict=True):
-        worst = float((ours - other).abs().max() / ours.abs().max().clamp_min(1e-30))
-        if not worst <= TOLERANCE:
-            raise _changed(f"logits of transformers ({worst:.1e} of their scale)")
-    if their_ids(their_tokenizer, tokenizer) != own_ids(tokenizer):
-        raise _changed("token ids of transformers")
-    return str(transformers.__version__)
+    return theirs.eval()
 
 
 def _transformers() -> Any:
@@ -148,13 +155,13 @@ def _probe_text(tokenizer: PretrainingTokenizer) -> str:
     return " ".join([_PROBE_TEXT, *pieces])
 
 
-def own_ids(tokenizer: PretrainingTokenizer) -> list[int]:
+def _own_ids(tokenizer: PretrainingTokenizer) -> list[int]:
     """Return our ids of a text of accents, punctuation and pieces."""
     text = _probe_text(tokenizer)
     return list(tokenizer.backend.encode(text, add_special_tokens=False).ids)
 
 
-def their_ids(theirs: Any, tokenizer: PretrainingTokenizer) -> list[int]:
+def _their_ids(theirs: Any, tokenizer: PretrainingTokenizer) -> list[int]:
     """Return the ids that a tokenizer of `transformers` gives to the same text."""
     return list(theirs(_probe_text(tokenizer), add_special_tokens=False)["input_ids"])
 
