@@ -187,15 +187,8 @@ class Dataset:
             raise DatasetError(f"{self.folder} lists no shards; rebuild the dataset.")
         shard = manifest.shards[0]
         found = ShardReader(self.folder, shard).schema
-        for most_span_value in (2**16 - 1, 2**32 - 1):
-            allowed = instance_schema(
-                token_dtype=token_dtype(manifest.tokenizer.vocab_size),
-                max_seq_length=manifest.max_seq_length,
-                num_sources=len(manifest.sources),
-                most_span_value=most_span_value,
-            )
-            if found.equals(allowed):
-                return found
+        if any(found.equals(allowed) for allowed in allowed_schemas(manifest)):
+            return found
         raise self._other_schema(shard, "the columns that docs/format.md describes")
 
     def _checked(self, batch: pa.RecordBatch, shard: Shard) -> pa.RecordBatch:
@@ -210,6 +203,19 @@ class Dataset:
             f"{self.folder / shard.path} does not have {expected}; copy it again or rebuild the "
             "dataset."
         )
+
+
+def allowed_schemas(manifest: Manifest) -> tuple[pa.Schema, ...]:
+    """Return the schemas of which all shards of the dataset have one: narrow and wide spans."""
+    return tuple(
+        instance_schema(
+            token_dtype=token_dtype(manifest.tokenizer.vocab_size),
+            max_seq_length=manifest.max_seq_length,
+            num_sources=len(manifest.sources),
+            most_span_value=most_span_value,
+        )
+        for most_span_value in (2**16 - 1, 2**32 - 1)
+    )
 
 
 def read_document_rows(folder: Path, file: DocumentsFile) -> Iterator[pa.RecordBatch]:

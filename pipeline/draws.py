@@ -72,6 +72,10 @@ BLOCK_BATCHES = 51
 """Draw i: the i-th step of shuffling a block's global batches."""
 BLOCK_PARTIAL = 52
 """Draw 0: how many global batches of the shortest instances come before the incomplete one's."""
+STREAM_OFFSET = 53
+"""Draw 0: how far an epoch is rotated for streams. The id is (epoch, 0)."""
+STREAM_ROWS = 54
+"""Draw i: the i-th step of shuffling a record batch. The id is (epoch, its first instance)."""
 
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 _FIRST_MULTIPLIER = np.uint64(0xBF58476D1CE4E5B9)

@@ -297,13 +297,12 @@ class ShardReader:
 
     def batch(self, index: int) -> pa.RecordBatch:
         """Return one record batch, checked to be safe to use whatever the file holds."""
+        if self.shard.is_tar:
+            return read_sample(
+                self._bytes.slice(*self.shard.members[index]), self.shard, index, str(self.path)
+            )
         with _reading(self.path):
-            if self.shard.is_tar:
-                offset, size = self.shard.members[index]
-                with pa.ipc.open_stream(self._bytes.slice(offset, size)) as stream:
-                    batch = stream.read_next_batch()
-            else:
-                batch = self._file.get_batch(index)
+            batch = self._file.get_batch(index)
             # A flipped byte can turn an offset into an address; only the full check looks.
             batch.validate(full=True)
         if batch.num_rows != self.shard.rows_of(index):
@@ -314,6 +313,24 @@ class ShardReader:
         """Yield all batches in order."""
         for index in range(self.shard.num_batches):
             yield self.batch(index)
+
+
+def read_sample(data: pa.Buffer, shard: Shard, index: int, where: str) -> pa.RecordBatch:
+    """Return the record batch in a tar member, checked to be safe to use whatever it holds.
+
+    Args:
+        data: The member's bytes.
+        shard: The tar it is from.
+        index: Its number in the shard.
+        where: What to call the tar in errors.
+    """
+    with _reading(where):
+        with pa.ipc.open_stream(data) as stream:
+            batch = stream.read_next_batch()
+        batch.validate(full=True)
+    if batch.num_rows != shard.rows_of(index):
+        raise _damaged(where, f"batch {index} holds {batch.num_rows} rows")
+    return batch
 
 
 def read_arrow_file(path: Path, num_bytes: int) -> Iterator[pa.RecordBatch]:
@@ -352,7 +369,7 @@ def check_size(path: Path, num_bytes: int) -> None:
 class _reading:
     """Turns whatever Arrow says about a damaged file into a `DatasetError` that names it."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path | str) -> None:
         self._path = path
 
     def __enter__(self) -> None:
@@ -364,7 +381,7 @@ class _reading:
             raise _damaged(self._path, said) from error
 
 
-def _damaged(path: Path, what: str) -> DatasetError:
+def _damaged(path: Path | str, what: str) -> DatasetError:
     return DatasetError(
         f"{path} cannot be read: {what.rstrip('.')}; copy it again or rebuild the dataset "
         "(clozemill verify lists every damaged file)."

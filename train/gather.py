@@ -10,12 +10,15 @@ Legend: N instances asked for, T tokens of them, K variants stored.
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
-from clozemill.pipeline.columns import InstanceColumns
-from clozemill.pipeline.dataset import Dataset
-from clozemill.pipeline.instances import MaskBatch, TokenBatch, take_runs, token_dtype
+from clozemill.pipeline.columns import InstanceColumns, read_columns
+from clozemill.pipeline.dataset import allowed_schemas
+from clozemill.pipeline.errors import DatasetError
+from clozemill.pipeline.instances import MaskBatch, TokenBatch, take_runs
 from clozemill.pipeline.jit import array_at, kernel
+from clozemill.pipeline.manifest import Manifest
 
 _IDS, _STARTS, _TOKENS, _BORDERS, _LABELS, _OVERLAY_STARTS, _POSITIONS, _SHOWN = range(8)
 # The columns of the table of addresses.
@@ -73,30 +76,58 @@ class Layout(NamedTuple):
     """Nothing, of the type of masks' positions."""
 
 
-def layout_of(dataset: Dataset, split: str) -> Layout:
-    """Return what the manifest says about the rows of a split."""
-    manifest = dataset.manifest
-    schema = dataset.schema
+def layout_of(manifest: Manifest, split: str) -> Layout:
+    """Return what a manifest says about the rows of a split."""
+    schema = allowed_schemas(manifest)[0]
     shown = schema.field("masks").type.value_type.value_type
     return Layout(
         vocab_size=manifest.tokenizer.vocab_size,
         max_seq_length=manifest.max_seq_length,
-        num_variants=dataset.num_variants(split),
+        num_variants=manifest.splits[split].num_variants,
         has_pairs=manifest.build_config().has_pairs,
-        token_like=np.empty(0, token_dtype(manifest.tokenizer.vocab_size)),
-        border_like=np.empty(0, schema.field("segment_b_start").type.to_pandas_dtype()),
-        position_like=np.empty(0, shown.field("position").type.to_pandas_dtype()),
+        token_like=_nothing_of(schema.field("input_ids").type.value_type),
+        border_like=_nothing_of(schema.field("segment_b_start").type),
+        position_like=_nothing_of(shown.field("position").type),
     )
 
 
-def fault_of(columns: InstanceColumns, layout: Layout) -> str | None:
-    """Return what is wrong with the rows of a record batch, or None if they can be used."""
+def _nothing_of(kind: pa.DataType) -> NDArray[Any]:
+    return np.empty(0, kind.to_pandas_dtype())
+
+
+def checked_columns(batch: pa.RecordBatch, layout: Layout, where: str) -> InstanceColumns:
+    """Return the columns of a record batch that has the dataset's schema.
+
+    Args:
+        batch: Validated in full, so that its offsets lie within its buffers.
+        layout: What its rows must keep to.
+        where: Names the shard and the batch in errors.
+
+    Raises:
+        DatasetError: A row could make a kernel or a model read out of bounds.
+    """
+    try:
+        columns = read_columns(batch)
+    except DatasetError as error:
+        raise DatasetError(f"{where}: {error}") from error
+    fault = _fault_of(columns, layout)
+    if fault is not None:
+        raise DatasetError(
+            f"{where} cannot be used: {fault}; copy it again or rebuild the dataset."
+        )
+    return columns
+
+
+def _fault_of(columns: InstanceColumns, layout: Layout) -> str | None:
     if columns.num_variants != layout.num_variants:
-        return f"it stores {columns.num_variants} mask variants, but the manifest says {layout[2]}"
+        return (
+            f"it stores {columns.num_variants} mask variants, but the manifest says "
+            f"{layout.num_variants}"
+        )
     row, kind = _find_fault(columns.tokens, columns.next_sentence_label, layout)
     if kind < 0 and columns.masks is not None:
         row, kind = _find_mask_fault(columns.tokens.starts, columns.masks, layout)
-    return None if kind < 0 else f"its row {row} has {_FAULTS[kind]}"
+    return None if kind < 0 else f"row {row} has {_FAULTS[kind]}"
 
 
 _FAULTS = (

@@ -3,7 +3,7 @@
     dataset = open_dataset("data/wiki")
     instances = PretrainingInstances(dataset, "train", masking="dynamic")
     collate = PretrainingCollator(instances.pad_id)
-    batch = collate([instances[7], instances[len(instances) + 7]])  # as epochs 0 and 1 mask it
+    batch = collate(instances[[7, 9, len(instances) + 7]])  # 7 twice, as epochs 0 and 1 mask it
 
 Legend: N instances of the split, n of a batch.
 """
@@ -17,16 +17,8 @@ from torch.utils.data import Dataset as TorchDataset
 
 from clozemill.pipeline.dataset import Dataset
 from clozemill.pipeline.instances import MaskBatch, TokenBatch, starts_of
-from clozemill.pipeline.mask_rules import MaskRule
-from clozemill.train.gather import InstanceRows
 from clozemill.train.reader import InstanceReader
-from clozemill.train.variants import (
-    VariantSchedule,
-    checked_tokenizer,
-    dataset_mask_rule,
-    drawn_overlays,
-    joined_overlays,
-)
+from clozemill.train.variants import VariantSchedule, VariantSource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,9 +44,32 @@ class MaskedInstances:
         """Return n."""
         return len(self.indices)
 
+    def slice(self, begin: int, end: int) -> "MaskedInstances":
+        """Return the instances from `begin` to before `end`, as views."""
+        tokens, masks, labels = self.tokens, self.masks, self.next_sentence_label
+        input_ids, starts = _slice_runs(tokens.starts, begin, end)
+        selected, mask_starts = _slice_runs(masks.starts, begin, end)
+        return MaskedInstances(
+            indices=self.indices[begin:end],
+            instance_ids=self.instance_ids[begin:end],
+            tokens=TokenBatch(
+                tokens.input_ids[input_ids], starts, tokens.segment_b_start[begin:end]
+            ),
+            masks=MaskBatch(masks.positions[selected], masks.token_ids[selected], mask_starts),
+            next_sentence_label=None if labels is None else labels[begin:end],
+        )
+
+
+def _slice_runs(starts: NDArray[np.int64], begin: int, end: int) -> tuple[slice, NDArray[np.int64]]:
+    """Return where the values of some runs lie, and where each run starts among them."""
+    own = starts[begin : end + 1]
+    return slice(int(own[0]), int(own[-1])), own - own[0]
+
 
 def joined_instances(batches: Sequence[MaskedInstances]) -> MaskedInstances:
     """Return several batches, at least one, of one dataset as one batch."""
+    if len(batches) == 1:
+        return batches[0]
     labels = [b.next_sentence_label for b in batches if b.next_sentence_label is not None]
     return MaskedInstances(
         indices=np.concatenate([batch.indices for batch in batches]),
@@ -92,7 +107,6 @@ class PretrainingInstances(TorchDataset[MaskedInstances]):
         masking: str,
         num_static_variants: int | None = None,
         mask_offset: int = 0,
-        verify_checksums: bool = True,
     ) -> None:
         """Check that the masks can be had; opens no shard yet.
 
@@ -104,37 +118,26 @@ class PretrainingInstances(TorchDataset[MaskedInstances]):
                 `mask_offset + e`, drawn. Both show the same where the numbers are the same.
             num_static_variants: By default as many as are stored.
             mask_offset: Variant of epoch 0.
-            verify_checksums: See `InstanceReader`.
 
         Raises:
             ConfigError: A setting is out of range.
             DatasetError: There is no such split, or its tokenizer or random generator is not
                 that of the build.
         """
-        self.reader = InstanceReader(dataset, split, verify_checksums=verify_checksums)
-        self.num_stored = dataset.num_variants(split)
-        """Variants that the dataset stores."""
+        num_stored, manifest = dataset.num_variants(split), dataset.manifest
         self.schedule = VariantSchedule(
             masking=masking,
-            num_static_variants=(
-                self.num_stored if num_static_variants is None else num_static_variants
-            ),
+            num_static_variants=num_stored if num_static_variants is None else num_static_variants,
             mask_offset=mask_offset,
         )
-        checked_tokenizer(dataset)
-        self.pad_id = dataset.manifest.tokenizer.special_ids["pad"]
+        """Which variant each epoch shows."""
+        self.reader = InstanceReader(dataset, split)
+        """Reads the instances unmasked."""
+        self.pad_id = manifest.tokenizer.special_ids["pad"]
         """Token id that fills rows up."""
         self.has_pairs = self.reader.layout.has_pairs
         """Whether there are segments B, and a label that says if they are next."""
-        self._rule: MaskRule | None = dataset_mask_rule(dataset) if self._draws() else None
-
-    def _draws(self) -> bool:
-        """Return whether some epoch needs a variant that is not read from a file."""
-        schedule = self.schedule
-        return (
-            schedule.masking == "dynamic"
-            or schedule.mask_offset + schedule.num_static_variants > self.num_stored
-        )
+        self._source = VariantSource(dataset.folder, manifest, split, self.schedule)
 
     def __len__(self) -> int:
         """Return N."""
@@ -144,9 +147,9 @@ class PretrainingInstances(TorchDataset[MaskedInstances]):
         """Return the numbers of tokens of the instances from `begin` to before `end`."""
         return self.reader.lengths(begin, end)
 
-    def __getitem__(self, index: int) -> MaskedInstances:
-        """Return one instance, as a batch of one."""
-        return self.__getitems__([index])
+    def __getitem__(self, index: int | ArrayLike) -> MaskedInstances:
+        """Return the instance with a virtual index, as a batch of one, or those with several."""
+        return self.__getitems__(index)
 
     def __getitems__(self, indices: ArrayLike) -> MaskedInstances:
         """Return the instances with these virtual indices, in the order asked for.
@@ -157,13 +160,18 @@ class PretrainingInstances(TorchDataset[MaskedInstances]):
         """
         wanted = np.asarray(indices, np.int64).reshape(-1)
         epochs, numbers = np.divmod(wanted, len(self))
+        if len(wanted) and epochs.min() < 0:
+            raise IndexError(f"virtual indices start at 0; {wanted.min()} does not exist")
         rows = self.reader.read(numbers)
-        variants = self.schedule.variants_of(epochs)
         return MaskedInstances(
             indices=wanted,
             instance_ids=rows.instance_ids,
             tokens=rows.tokens,
-            masks=self._overlays(numbers, rows, variants),
+            masks=self._source.overlays(
+                rows,
+                epochs,
+                lambda some, variants: self.reader.overlays(numbers[some], variants),
+            ),
             next_sentence_label=rows.next_sentence_label if self.has_pairs else None,
         )
 
@@ -171,16 +179,3 @@ class PretrainingInstances(TorchDataset[MaskedInstances]):
         """Yield every instance once, in order, as epoch 0 masks it."""
         for index in range(len(self)):
             yield self[index]
-
-    def _overlays(
-        self, numbers: NDArray[np.int64], rows: InstanceRows, variants: NDArray[np.int64]
-    ) -> MaskBatch:
-        if self._rule is None:
-            return self.reader.overlays(numbers, variants)
-        if self.schedule.masking == "dynamic":
-            return drawn_overlays(rows, variants, self._rule)
-        is_stored = variants < self.num_stored
-        stored, others = np.flatnonzero(is_stored), np.flatnonzero(~is_stored)
-        read = self.reader.overlays(numbers[stored], variants[stored])
-        drawn = drawn_overlays(rows.take(others), variants[others], self._rule)
-        return joined_overlays([(stored, read), (others, drawn)])

@@ -1,4 +1,4 @@
-"""The micro-batches of one rank, step after step, collated here or by loader workers.
+"""The micro-batches of one rank, step after step, read here or ahead by loader workers.
 
     instances = PretrainingInstances(open_dataset("data/wiki"), "train", masking="dynamic")
     order = BatchOrder(instances, global_batch_size=256, seed=0)
@@ -13,7 +13,7 @@ import multiprocessing
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import torch
@@ -26,10 +26,18 @@ from clozemill.train.collate import PretrainingCollator
 from clozemill.train.instances import MaskedInstances, PretrainingInstances
 from clozemill.train.order import BatchOrder, micro_batches_of, turns_per_step
 
+Indices: TypeAlias = list[int] | ClozemillError
+"""Virtual indices of a micro-batch, or why there are none.
+
+Errors travel as values, from here and from workers: raised inside a loader's iterator they would
+arrive wrapped in a traceback, and leave its workers to the garbage collector, which takes away
+their locks first.
+"""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoaderSettings:
-    """How a rank takes its share, and who collates it. None of it changes what a step holds."""
+    """How a rank takes its share, and who reads it. None of it changes what a step holds."""
 
     micro_batch_size: int
     """Instances of one forward pass on one rank."""
@@ -41,7 +49,7 @@ class LoaderSettings:
     """Number of processes that train together."""
 
     num_workers: int = 0
-    """Processes that read, mask and collate; 0: this one does it between two passes."""
+    """Processes that read and mask ahead; 0: this one does it between two passes."""
 
     prefetch_factor: int = 4
     """Micro-batches that each worker makes ahead."""
@@ -50,7 +58,7 @@ class LoaderSettings:
     """Length of a micro-batch is a multiple of this."""
 
     is_pinned: bool = False
-    """Whether tensors lie in page-locked memory, from which a GPU copies faster."""
+    """Whether tensors lie in page-locked memory, from which a GPU copies while it computes."""
 
     start_method: str = "forkserver"
     """How workers start: `forkserver`, `spawn`, or `fork`, which does not survive threads."""
@@ -88,11 +96,10 @@ class MicroBatches:
     def __init__(
         self,
         instances: PretrainingInstances,
-        indices: "Sampler[list[int]]",
+        indices: "_StepSampler | _PlainSampler",
         settings: LoaderSettings,
     ) -> None:
         """Use `micro_batches` or `evaluation_batches`."""
-        collate: Any = _Collate(instances.pad_id, settings.pad_to_multiple_of)
         workers: dict[str, Any] = {}
         if settings.num_workers:
             context = multiprocessing.get_context(settings.start_method)
@@ -103,13 +110,17 @@ class MicroBatches:
                 "prefetch_factor": settings.prefetch_factor,
                 "worker_init_fn": _start_worker,
             }
-        self._num_batches = len(indices)  # type: ignore[arg-type]
+        self._collate = PretrainingCollator(
+            instances.pad_id, pad_to_multiple_of=settings.pad_to_multiple_of
+        )
+        batch_sampler: Any = indices
+        self._is_pinned = settings.is_pinned
+        self._num_batches = len(indices)
         self._loader: DataLoader[Any] = DataLoader(
             _Reporting(instances),
-            batch_sampler=indices,
-            collate_fn=collate,
+            batch_sampler=batch_sampler,
+            collate_fn=_unchanged,
             num_workers=settings.num_workers,
-            pin_memory=settings.is_pinned,
             # By default a loader draws from the global generator, and so would change dropout.
             generator=torch.Generator(),
             **workers,
@@ -126,19 +137,35 @@ class MicroBatches:
             DatasetError: A shard is damaged; the text names it.
             RunError: A worker died.
         """
+        error: ClozemillError | None = None
         try:
-            for batch in self._loader:
-                if isinstance(batch, ClozemillError):
-                    raise batch
-                yield batch
-        except RuntimeError as error:
-            if not str(error).startswith("DataLoader worker"):
+            for found in self._loader:
+                if isinstance(found, ClozemillError):
+                    error = found
+                    break
+                # Here and not in the workers: flat arrays of 16 bits cross a pipe in a fraction
+                # of the time that five tensors take through shared memory.
+                yield self._tensors(found)
+        except RuntimeError as failure:
+            if not str(failure).startswith("DataLoader worker"):
                 raise
-            said = str(error).splitlines()[0].rstrip(".")
-            raise RunError(
-                f"a process that reads instances died: {said}; look for a lack of memory or a file "
-                "that changed, or use num_workers 0 to see where."
-            ) from error
+            error = _worker_died(str(failure).splitlines()[0])
+        if error is not None:
+            # Only here, where the loader's iterator is gone and its workers have ended.
+            raise error
+
+    def _tensors(self, found: MaskedInstances) -> dict[str, torch.Tensor]:
+        batch = self._collate(found)
+        if self._is_pinned:
+            return {name: tensor.pin_memory() for name, tensor in batch.items()}
+        return batch
+
+
+def _worker_died(said: str) -> RunError:
+    return RunError(
+        f"a process that reads instances died: {said.rstrip('.')}; look for a lack of memory or a "
+        "file that changed, or use num_workers 0 to see where."
+    )
 
 
 def micro_batches(
@@ -189,7 +216,7 @@ def evaluation_batches(
     return MicroBatches(instances, _PlainSampler(size, settings), settings)
 
 
-class _StepSampler(Sampler[list[int]]):
+class _StepSampler(Sampler[Indices]):
     """One rank's virtual indices, a list for each micro-batch."""
 
     def __init__(self, order: BatchOrder, settings: LoaderSettings, steps: range) -> None:
@@ -201,11 +228,16 @@ class _StepSampler(Sampler[list[int]]):
     def __len__(self) -> int:
         return len(self._steps) * self._turns
 
-    def __iter__(self) -> Iterator[list[int]]:
+    def __iter__(self) -> Iterator[Indices]:
         settings = self._settings
         for step in self._steps:
+            try:
+                global_batch = self._order.global_batch(step)
+            except ClozemillError as error:
+                yield error
+                return
             parts = micro_batches_of(
-                self._order.global_batch(step),
+                global_batch,
                 micro_batch_size=settings.micro_batch_size,
                 rank=settings.rank,
                 world_size=settings.world_size,
@@ -214,7 +246,7 @@ class _StepSampler(Sampler[list[int]]):
             yield from ([] for _ in range(self._turns - len(parts)))
 
 
-class _PlainSampler(Sampler[list[int]]):
+class _PlainSampler(Sampler[Indices]):
     """Every `world_size`-th run of instances in plain order."""
 
     def __init__(self, num_instances: int, settings: LoaderSettings) -> None:
@@ -224,7 +256,7 @@ class _PlainSampler(Sampler[list[int]]):
     def __len__(self) -> int:
         return self._settings.turns(self._num_instances)
 
-    def __iter__(self) -> Iterator[list[int]]:
+    def __iter__(self) -> Iterator[Indices]:
         size, world_size = self._settings.micro_batch_size, self._settings.world_size
         for turn in range(len(self)):
             begin = (turn * world_size + self._settings.rank) * size
@@ -232,28 +264,22 @@ class _PlainSampler(Sampler[list[int]]):
 
 
 class _Reporting(TorchDataset[Any]):
-    """Hands errors on as values: raised in a worker, they would arrive wrapped in a traceback."""
+    """Instances, or the error that reading them gave."""
 
     def __init__(self, instances: PretrainingInstances) -> None:
         self._instances = instances
 
-    def __getitems__(self, indices: list[int]) -> MaskedInstances | ClozemillError:
+    def __getitems__(self, indices: Indices) -> MaskedInstances | ClozemillError:
+        if isinstance(indices, ClozemillError):
+            return indices
         try:
             return self._instances.__getitems__(indices)
         except ClozemillError as error:
             return error
 
 
-class _Collate:
-    """Collates what is no error."""
-
-    def __init__(self, pad_id: int, pad_to_multiple_of: int) -> None:
-        self._collate = PretrainingCollator(pad_id, pad_to_multiple_of=pad_to_multiple_of)
-
-    def __call__(
-        self, found: MaskedInstances | ClozemillError
-    ) -> dict[str, torch.Tensor] | ClozemillError:
-        return found if isinstance(found, ClozemillError) else self._collate(found)
+def _unchanged(found: Any) -> Any:
+    return found
 
 
 def _start_worker(number: int) -> None:

@@ -123,8 +123,8 @@ class BatchOrder:
         return self._blocks[key][place] + number * self.num_instances
 
     def _draw_epoch(self, number: int) -> _Epoch:
-        offset = _bounded(self._seed, number, 0, draws.EPOCH_OFFSET, self.num_instances)
-        blocks = _permutation(self._seed, number, 0, draws.EPOCH_BLOCKS, self._num_blocks)
+        offset = drawn_below(self._seed, number, 0, draws.EPOCH_OFFSET, self.num_instances)
+        blocks = permutation(self._seed, number, 0, draws.EPOCH_BLOCKS, self._num_blocks)
         tail_place = int(np.flatnonzero(blocks == self._num_blocks - 1)[0])
         return _Epoch(number, offset, blocks, tail_place)
 
@@ -147,17 +147,19 @@ class BatchOrder:
         is_tail = block == self._num_blocks - 1
         num_rows = self._tail_rows if is_tail else self.block_rows
         begin = (epoch.offset + block * self.block_rows) % self.num_instances
-        shuffled = _permutation(self._seed, epoch.number, block, draws.BLOCK_ROWS, num_rows)
+        shuffled = permutation(self._seed, epoch.number, block, draws.BLOCK_ROWS, num_rows)
         lengths = self._lengths(begin, num_rows)[shuffled]
         rows = (begin + shuffled[np.argsort(lengths, kind="stable")]) % self.num_instances
         num_batches, num_left = divmod(num_rows, self.global_batch_size)
         # The incomplete batch is cut out at a random place: its lengths shall not be special.
-        num_before = _bounded(self._seed, epoch.number, block, draws.BLOCK_PARTIAL, num_batches + 1)
+        num_before = drawn_below(
+            self._seed, epoch.number, block, draws.BLOCK_PARTIAL, num_batches + 1
+        )
         cut = num_before * self.global_batch_size
         left = rows[cut : cut + num_left]
         full = np.concatenate([rows[:cut], rows[cut + num_left :]])
         batches = full.reshape(num_batches, self.global_batch_size)
-        order = _permutation(self._seed, epoch.number, block, draws.BLOCK_BATCHES, num_batches)
+        order = permutation(self._seed, epoch.number, block, draws.BLOCK_BATCHES, num_batches)
         return [*batches[order], *([left] if num_left else [])]
 
     def _lengths(self, begin: int, num_rows: int) -> NDArray[np.uint16]:
@@ -193,16 +195,17 @@ def micro_batches_of(
 
 
 @kernel
-def _bounded(seed: np.uint64, epoch: int, block: int, purpose: int, bound: int) -> int:
+def drawn_below(seed: np.uint64, epoch: int, block: int, purpose: int, bound: int) -> int:
+    """Return a random whole number from 0 to before `bound`, for one block and purpose."""
     identity = draws.identity_key(seed, np.uint64(epoch), np.uint64(block))
     return draws.bounded(draws.stream_key(identity, 0, purpose), 0, bound)
 
 
 @kernel
-def _permutation(
+def permutation(
     seed: np.uint64, epoch: int, block: int, purpose: int, size: int
 ) -> NDArray[np.int64]:
-    """Return 0 .. size - 1 shuffled (Fisher and Yates; Durstenfeld 1964)."""
+    """Return 0 .. size - 1 shuffled, for one block and purpose (Durstenfeld 1964)."""
     identity = draws.identity_key(seed, np.uint64(epoch), np.uint64(block))
     key = draws.stream_key(identity, 0, purpose)
     order = np.arange(size)

@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from clozemill.pipeline.columns import read_columns
 from clozemill.pipeline.dataset import Dataset
 from clozemill.pipeline.errors import DatasetError
 from clozemill.pipeline.files import file_checksum
 from clozemill.pipeline.instances import MaskBatch, starts_of
 from clozemill.pipeline.jit import kernel
 from clozemill.pipeline.shards import Shard
-from clozemill.train.gather import InstanceRows, OpenBatches, fault_of, layout_of
+from clozemill.train.gather import InstanceRows, OpenBatches, checked_columns, layout_of
 
 _OPEN_BATCHES = 64
 # Record batches open at once: three or four blocks of an order, and 60 MB if they are compressed
@@ -30,22 +29,24 @@ class InstanceReader:
     hostile file is an error that names it. A copy may be pickled and sent to workers.
     """
 
-    def __init__(self, dataset: Dataset, split: str, *, verify_checksums: bool = True) -> None:
+    def __init__(self, dataset: Dataset, split: str) -> None:
         """Look up where instances are; opens nothing yet.
 
         Args:
             dataset: From `open_dataset`.
             split: `train` or `validation`.
-            verify_checksums: Read each shard once in full before anything of it is used. Switch
-                it off for datasets much larger than memory, after `clozemill verify`.
+
+        Raises:
+            DatasetError: There is no such split.
         """
         self.dataset = dataset
         self.split = split
-        self.layout = layout_of(dataset, split)
+        dataset.num_instances(split)  # raises if there is no such split
+        self.layout = layout_of(dataset.manifest, split)
         self._shards = dataset.manifest.shards_of(split)
         self._first_batches = starts_of([shard.num_batches for shard in self._shards])
         self._firsts = _first_rows(self._shards)
-        self._is_verified = np.full(len(self._shards), not verify_checksums)
+        self._is_verified = np.zeros(len(self._shards), np.bool_)
         self._forget(_OPEN_BATCHES)
 
     def _forget(self, num_slots: int) -> None:
@@ -78,6 +79,10 @@ class InstanceReader:
         ends = np.searchsorted(self._firsts, self._firsts[:-1] + num_rows)
         most = int((ends - np.arange(len(ends))).max()) + 1
         self._grow(min(most, len(ends)))
+
+    def skip_checksums(self) -> None:
+        """Trust the bytes of the shards: where `clozemill verify` was run, and reading is slow."""
+        self._is_verified[:] = True
 
     def read(self, indices: ArrayLike) -> InstanceRows:
         """Return instances without masks, in the order asked for; repeats are allowed.
@@ -153,16 +158,9 @@ class InstanceReader:
         number = int(np.searchsorted(self._first_batches, batch, side="right")) - 1
         shard = self._shards[number]
         self._verify(number)
-        columns = read_columns(
-            self.dataset.shard_batch(shard, batch - int(self._first_batches[number]))
-        )
-        fault = fault_of(columns, self.layout)
-        if fault is not None:
-            raise DatasetError(
-                f"{self.dataset.folder / shard.path} cannot be used: in record batch "
-                f"{batch - int(self._first_batches[number])} {fault}; copy it again or rebuild "
-                "the dataset."
-            )
+        index = batch - int(self._first_batches[number])
+        where = f"record batch {index} of {self.dataset.folder / shard.path}"
+        columns = checked_columns(self.dataset.shard_batch(shard, index), self.layout, where)
         if self._batch_in[slot] >= 0:
             self._slot_of[self._batch_in[slot]] = -1
         self._open.put(slot, columns)

@@ -7,16 +7,18 @@ variants alone, and not at all in the epochs in which the numbers are equal.
 Legend: n instances.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from clozemill.pipeline.dataset import Dataset
 from clozemill.pipeline.draws import GENERATOR_VERSION
 from clozemill.pipeline.errors import ConfigError, DatasetError
 from clozemill.pipeline.instances import MaskBatch, starts_of, take_runs
+from clozemill.pipeline.manifest import TOKENIZER_FOLDER, Manifest
 from clozemill.pipeline.mask_rules import MaskRule
 from clozemill.pipeline.masks import draw_masks
 from clozemill.pipeline.recipes import mask_rule
@@ -24,6 +26,8 @@ from clozemill.pipeline.tokenizer import PretrainingTokenizer, load_tokenizer
 from clozemill.train.gather import InstanceRows
 
 MASKINGS = ("static", "dynamic")
+
+ReadStored: TypeAlias = Callable[[NDArray[np.int64], NDArray[np.int64]], MaskBatch]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,38 +65,86 @@ class VariantSchedule:
         turns = epochs % self.num_static_variants if self.masking == "static" else epochs
         return turns + self.mask_offset
 
+    def is_stored(self, num_stored: int) -> bool:
+        """Return whether every epoch's variant is read from the file, and none is drawn."""
+        return (
+            self.masking == "static" and self.mask_offset + self.num_static_variants <= num_stored
+        )
 
-def checked_tokenizer(dataset: Dataset) -> PretrainingTokenizer:
-    """Return the dataset's own tokenizer.
+
+class VariantSource:
+    """The overlays of a split for any epoch: read where that is asked for and possible."""
+
+    def __init__(self, folder: Path, manifest: Manifest, split: str, schedule: VariantSchedule):
+        """Check that all variants can be had.
+
+        Raises:
+            ConfigError: The dataset's settings leave nothing to mask.
+            DatasetError: The tokenizer is not that of the build, or variants have to be drawn and
+                the random generator is not.
+        """
+        tokenizer = checked_tokenizer(folder, manifest)
+        self._schedule = schedule
+        self._num_stored = manifest.splits[split].num_variants
+        self._rule: MaskRule | None = None
+        if not schedule.is_stored(self._num_stored):
+            self._rule = checked_mask_rule(folder, manifest, tokenizer)
+
+    def overlays(
+        self, rows: InstanceRows, epochs: NDArray[np.int64], read_stored: ReadStored
+    ) -> MaskBatch:
+        """Return an overlay of each instance.
+
+        Args:
+            rows: n instances.
+            epochs: (n,) the epoch of each.
+            read_stored: Returns overlays from the file, given (m,) places among the instances and
+                the numbers of m stored variants.
+        """
+        variants = self._schedule.variants_of(epochs)
+        if self._rule is None:
+            return read_stored(np.arange(len(variants)), variants)
+        if self._schedule.masking == "dynamic":
+            return drawn_overlays(rows, variants, self._rule)
+        is_stored = variants < self._num_stored
+        stored, others = np.flatnonzero(is_stored), np.flatnonzero(~is_stored)
+        read = read_stored(stored, variants[stored])
+        drawn = drawn_overlays(rows.take(others), variants[others], self._rule)
+        return joined_overlays([(stored, read), (others, drawn)])
+
+
+def checked_tokenizer(folder: Path, manifest: Manifest) -> PretrainingTokenizer:
+    """Return a dataset's own tokenizer.
 
     Raises:
         DatasetError: It is not the one that made the instances.
     """
-    tokenizer = load_tokenizer(dataset.tokenizer_path)
-    expected = dataset.manifest.tokenizer
+    path = folder / TOKENIZER_FOLDER
+    tokenizer, expected = load_tokenizer(path), manifest.tokenizer
     if (tokenizer.hash, tokenizer.vocab_size) != (expected.hash, expected.vocab_size):
         raise DatasetError(
-            f"{dataset.tokenizer_path} holds the tokenizer {tokenizer.hash}, but the instances are "
-            f"made with {expected.hash}; copy the folder again or rebuild the dataset with the new "
+            f"{path} holds the tokenizer {tokenizer.hash}, but the instances are made with "
+            f"{expected.hash}; copy the folder again, or rebuild the dataset with the new "
             "tokenizer."
         )
     return tokenizer
 
 
-def dataset_mask_rule(dataset: Dataset) -> MaskRule:
-    """Return the rule by which the dataset's masks are drawn, stored or not.
+def checked_mask_rule(
+    folder: Path, manifest: Manifest, tokenizer: PretrainingTokenizer
+) -> MaskRule:
+    """Return the rule by which a dataset's masks are drawn, stored or not.
 
     Raises:
-        DatasetError: The tokenizer or the random generator is not that of the build.
+        DatasetError: The random generator is not that of the build.
     """
-    manifest = dataset.manifest
     if manifest.generator_version != GENERATOR_VERSION:
         raise DatasetError(
-            f"{dataset.folder} was drawn by version {manifest.generator_version} of the random "
-            f"generator and this clozemill has {GENERATOR_VERSION}; train with static masking on "
-            "its stored variants, or rebuild it."
+            f"{folder} was drawn by version {manifest.generator_version} of the random generator "
+            f"and this clozemill has {GENERATOR_VERSION}; use static masking with its stored "
+            "variants, or rebuild it."
         )
-    return mask_rule(manifest.build_config(), checked_tokenizer(dataset))
+    return mask_rule(manifest.build_config(), tokenizer)
 
 
 def drawn_overlays(rows: InstanceRows, variants: NDArray[np.int64], rule: MaskRule) -> MaskBatch:
