@@ -72,8 +72,7 @@ class BucketDocuments:
     def corpus(self, paths: Sequence[Path]) -> Corpus:
         """Return the kept documents as flat arrays, in id order, copied from the parts."""
         kept = self.kept
-        tokens = gather_lists("tokens", self.table, kept, paths)
-        sentence_lengths = gather_lists("sentence_lengths", self.table, kept, paths)
+        tokens, sentence_lengths = gather_lists(self.table, kept, paths)
         return Corpus(
             tokens=tokens,
             sentence_starts=starts_of(sentence_lengths),

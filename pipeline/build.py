@@ -12,6 +12,7 @@ from clozemill.pipeline.engine import make_engine
 from clozemill.pipeline.errors import ConfigError
 from clozemill.pipeline.finish import Outcome, finish
 from clozemill.pipeline.inputs import check_unchanged, list_config_inputs
+from clozemill.pipeline.known_tokenizer import save_known_tokenizer
 from clozemill.pipeline.ledger import reading_ledger
 from clozemill.pipeline.manifest import Manifest
 from clozemill.pipeline.mapping import run_map_task
@@ -94,7 +95,7 @@ def _prepare(config: BuildConfig, workspace: Workspace) -> Job:
 
 def _run(job: Job, stages: Stages) -> BuildReport:
     config, workspace = job.config, job.workspace
-    job.tokenizer.save(workspace.tokenizer_dir, model_max_length=config.max_seq_length)
+    save_known_tokenizer(job.tokenizer, workspace.tokenizer_dir)
     with workspace.discarding_hopeless():
         mapped = stages.run("reading", run_map_task, map_tasks(job), unit="bytes")
         check_unchanged(job.inputs.files)

@@ -10,6 +10,9 @@ _BLANK_FOR_PAGE_BREAK = str.maketrans({"\f": " ", "\v": " "})
 class Document:
     """One text on its way into the build, and where it was found."""
 
+    id: bytes
+    """Its `document_id`."""
+
     text: str
     """The normalised text: see `normalise_text`."""
 
@@ -53,7 +56,12 @@ def document_id(text: str) -> bytes:
     >>> document_id("the tea is cold").hex()
     'dd321fea358c98782a05045a597fdf44'
     """
-    return hashlib.blake2b(text.encode(), digest_size=16).digest()
+    return id_of_bytes(text.encode())
+
+
+def id_of_bytes(data: bytes) -> bytes:
+    """Return the 16-byte id of a normalised text in UTF-8."""
+    return hashlib.blake2b(data, digest_size=16).digest()
 
 
 def copy_id(original_id: bytes, occurrence: int) -> bytes:

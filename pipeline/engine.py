@@ -24,7 +24,10 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 _PRELOAD = "clozemill.pipeline.preload"
-"""What workers need: imported once, before they are forked."""
+"""What workers need, and later this process too."""
+
+_PRELOAD_WORKERS = "clozemill.pipeline.preload_workers"
+"""The same, imported once, before workers are forked."""
 
 _UNGUARDED = (
     "workers import the script that starts a build and must not start another; put what the "
@@ -72,6 +75,12 @@ def usable_cores() -> int:
     return cores or 1
 
 
+def num_worker_processes(engine: str, workers: int | None) -> int:
+    """Return how many processes the local engine starts; 0 where it needs none but this one."""
+    num_workers = workers or usable_cores()
+    return num_workers if engine == "local" and num_workers > 1 else 0
+
+
 def make_engine(name: str, *, workers: int | None, ray_address: str | None) -> Engine:
     """Return the engine of that name."""
     if name == "ray":
@@ -81,18 +90,21 @@ def make_engine(name: str, *, workers: int | None, ray_address: str | None) -> E
     return LocalEngine(workers or usable_cores())
 
 
-def start_fork_server() -> None:
+def start_fork_server(*modules: str) -> None:
     """Start the process that workers are forked from, while this one goes on; once is enough.
 
     A fork server, since Arrow's and the tokenizer's threads do not survive a plain fork, and
     since it imports once what all workers need.
+
+    Args:
+        modules: What else they will import, as their parent's script does.
 
     Raises:
         ConfigError: This is a worker that imports the script that started it.
     """
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         raise ConfigError(_UNGUARDED)
-    multiprocessing.get_context("forkserver").set_forkserver_preload([_PRELOAD])
+    multiprocessing.get_context("forkserver").set_forkserver_preload([_PRELOAD_WORKERS, *modules])
     with _environment(WORKER_ENVIRONMENT), _interrupts_held_back():
         forkserver.ensure_running()
 
@@ -107,7 +119,7 @@ class LocalEngine:
 
     def __enter__(self) -> "LocalEngine":
         """Begin to start the workers."""
-        if self._workers > 1:
+        if num_worker_processes("local", self._workers):
             start_fork_server()
             context = multiprocessing.get_context("forkserver")
             self._pool = ProcessPoolExecutor(

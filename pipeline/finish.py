@@ -10,7 +10,6 @@ from clozemill import __version__
 from clozemill.pipeline.config import SPLITS, BuildConfig
 from clozemill.pipeline.digest import Digest
 from clozemill.pipeline.draws import GENERATOR_VERSION
-from clozemill.pipeline.errors import InputError
 from clozemill.pipeline.files import atomic_file, file_checksum
 from clozemill.pipeline.ledger import Ledger, close_ledger, merge_ledgers, to_json
 from clozemill.pipeline.manifest import (
@@ -21,7 +20,7 @@ from clozemill.pipeline.manifest import (
     write_manifest,
 )
 from clozemill.pipeline.origins import ORIGINS_NAME, join_origins
-from clozemill.pipeline.plan import Plan
+from clozemill.pipeline.plan import Plan, no_sentence_fits
 from clozemill.pipeline.reduce import ReduceReceipt
 from clozemill.pipeline.tasks import Job
 from clozemill.pipeline.tokenizer import ROLES
@@ -50,10 +49,7 @@ def finish(job: Job, outcome: Outcome) -> Manifest:
     ledger = merge_ledgers([outcome.tally, *(receipt.ledger for receipt in outcome.receipts)])
     close_ledger(ledger)
     if not ledger["instances", "train", "all"]:
-        raise InputError(
-            f"no instances: long_sentences is {job.config.long_sentences!r} and no sentence fits "
-            f"max_seq_length {job.config.max_seq_length}; raise it, or split long sentences."
-        )
+        raise no_sentence_fits(job.config)
     manifest = _manifest(job, outcome, ledger)
     join_origins(
         job.workspace.out / ORIGINS_NAME,

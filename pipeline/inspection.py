@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from clozemill.pipeline.columns import InstanceColumns, binary16_array, read_columns
 from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.dataset import Dataset
-from clozemill.pipeline.documents import copy_id, document_id
+from clozemill.pipeline.documents import copy_id
 from clozemill.pipeline.encode import make_encoder
 from clozemill.pipeline.errors import ClozemillError, DatasetError
 from clozemill.pipeline.files import open_regular
@@ -298,7 +298,7 @@ class _Origins:
             document = read_origin(file, offset, self.settings, follows_remote=self.follows_remote)
         except (ClozemillError, OSError) as error:
             return [], str(error)
-        if copy_id(document_id(document.text), copy) != key:
+        if copy_id(document.id, copy) != key:
             return [], f"{file} has another text at {offset} now"
         sentences = find_sentences(document.text, self.rule)
         num_tokens = np.diff(make_encoder(self.tokenizer).encode(sentences).starts)

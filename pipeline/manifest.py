@@ -57,10 +57,10 @@ class SplitEntry:
     """Static maskings stored with every instance."""
 
     instances_digest: str
-    """64 hex digits: see `Digest.instances`."""
+    """32 hex digits: see `Digest.instances`."""
 
     dataset_digest: str
-    """64 hex digits: see `Digest.dataset`."""
+    """32 hex digits: see `Digest.dataset`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,15 +16,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clozemill.pipeline.documents import Document, document_id
+from clozemill.pipeline.documents import Document
 from clozemill.pipeline.encode import Encoded, Encoder, make_encoder
 from clozemill.pipeline.files import write_json
 from clozemill.pipeline.inputs import InputSplit
 from clozemill.pipeline.instances import starts_of
+from clozemill.pipeline.known_tokenizer import load_known_tokenizer
 from clozemill.pipeline.parts import DocumentFacts, PartColumns, write_part
 from clozemill.pipeline.read import ReadOptions, ReadTally, read_documents
 from clozemill.pipeline.sentences import find_sentences
-from clozemill.pipeline.tokenizer import load_known_tokenizer
 
 PART_CHARACTERS = 16 << 20
 """Text held by a task before it writes a part; also bounds the sentences in memory."""
@@ -174,11 +174,9 @@ def _tokenize(documents: list[Document], task: MapTask, encoder: Encoder) -> Par
     A text is let go once its sentences are found, and sentences once they are encoded: both
     together are most of what a task holds.
     """
-    ids = [document_id(document.text) for document in documents]
-    order = sorted(range(len(ids)), key=ids.__getitem__)
-    ordered = [documents[i] for i in order]
+    ordered = sorted(documents, key=lambda document: document.id)
     facts = DocumentFacts(
-        document_ids=[ids[i] for i in order],
+        document_ids=[document.id for document in ordered],
         sources=[document.source for document in ordered],
         external_ids=[document.external_id for document in ordered],
         origin_paths=[document.origin_path for document in ordered],

@@ -103,7 +103,15 @@ def mask_counts(
 
 def num_maskable(batch: TokenBatch, rule: MaskRule) -> int:
     """Return how many positions of the instances may be selected."""
-    return int(np.count_nonzero(~rule.is_special[batch.input_ids]))
+    return _num_maskable(batch.input_ids, rule.is_special)
+
+
+@kernel
+def _num_maskable(tokens: NDArray[Any], is_special: NDArray[np.bool_]) -> int:
+    count = 0
+    for token in tokens:
+        count += not is_special[token]
+    return count
 
 
 def _check_batch(batch: TokenBatch, rule: MaskRule) -> None:

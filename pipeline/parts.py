@@ -100,6 +100,7 @@ def _part_batch(columns: PartColumns) -> pa.RecordBatch:
             "num_characters": pa.array(facts.num_characters, pa.int64()),
             "num_unknown": _counts(columns.is_unknown, columns.token_starts),
             "longest_sentence": _longest(columns.sentence_lengths, columns.sentence_starts),
+            "shortest_sentence": _shortest(columns.sentence_lengths, columns.sentence_starts),
             "tokens": _lists(columns.token_ids, columns.token_starts),
             "sentence_lengths": _lists(columns.sentence_lengths, columns.sentence_starts),
         }
@@ -114,6 +115,12 @@ def _longest(lengths: NDArray[np.uint32], starts: NDArray[np.int64]) -> pa.Array
     """Return the tokens of each document's longest sentence; 0 where it has none."""
     longest = np.maximum.reduceat(np.append(lengths, 0), starts[:-1])
     return pa.array(np.where(np.diff(starts) > 0, longest, 0), pa.int64())
+
+
+def _shortest(lengths: NDArray[np.uint32], starts: NDArray[np.int64]) -> pa.Array:
+    """Return the tokens of each document's shortest sentence; 0 where it has none."""
+    shortest = np.minimum.reduceat(np.append(lengths, np.uint32(2**32 - 1)), starts[:-1])
+    return pa.array(np.where(np.diff(starts) > 0, shortest, 0), pa.int64())
 
 
 def _lists(values: NDArray[Any], starts: NDArray[np.int64]) -> pa.Array:
@@ -177,22 +184,40 @@ def without_lists(part: pa.RecordBatch, number: int, rows: slice) -> pa.RecordBa
 
 
 def gather_lists(
-    name: str, table: pa.Table, rows: NDArray[np.int64], paths: Sequence[Path]
-) -> NDArray[Any]:
-    """Return the lists of a column, end to end, for the given rows of `without_lists`."""
+    table: pa.Table, rows: NDArray[np.int64], paths: Sequence[Path]
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return tokens and sentence lengths, end to end, of the given rows of `without_lists`.
+
+    Every part is opened once for both: with many parts and buckets it is opening that takes time.
+    """
     parts = table["part"].to_numpy()[rows]
-    lengths = table[_LISTS[name]].to_numpy()[rows]
-    sources = table[f"{name}_start"].to_numpy()[rows]
-    starts = starts_of(lengths)
-    out: NDArray[Any] | None = None
+    lists = [_Lists(name, table, rows) for name in _LISTS]
     for number in np.unique(parts):
-        values = open_part(paths[number])[name].values.to_numpy()
-        if out is None:
-            out = np.empty(int(starts[-1]), values.dtype)
+        part = open_part(paths[number])
         chosen = np.flatnonzero(parts == number)
-        _copy_runs(values, sources[chosen], lengths[chosen], out, starts[chosen])
-    assert out is not None, "a bucket has kept documents"
-    return out
+        for each in lists:
+            each.copy_from(part, chosen)
+    tokens, sentence_lengths = (each.out for each in lists)
+    return tokens, sentence_lengths
+
+
+class _Lists:
+    """The lists of one column, end to end, as they are gathered from parts."""
+
+    def __init__(self, name: str, table: pa.Table, rows: NDArray[np.int64]) -> None:
+        self.name = name
+        self.lengths = table[_LISTS[name]].to_numpy()[rows]
+        self.sources = table[f"{name}_start"].to_numpy()[rows]
+        self.starts = starts_of(self.lengths)
+        self.out: NDArray[Any] = np.empty(0)
+
+    def copy_from(self, part: pa.RecordBatch, chosen: NDArray[np.int64]) -> None:
+        values = part[self.name].values.to_numpy()
+        if self.out.dtype != values.dtype:
+            self.out = np.empty(int(self.starts[-1]), values.dtype)
+        _copy_runs(
+            values, self.sources[chosen], self.lengths[chosen], self.out, self.starts[chosen]
+        )
 
 
 @kernel

@@ -5,6 +5,7 @@ of its id; a bucket is a run of cells that holds about `bucket_tokens` tokens, e
 often as it is drawn. Train and validation have buckets of their own.
 """
 
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,6 +93,12 @@ def make_plan(map_dir: Path, parts: Sequence[str], config: BuildConfig) -> Plan:
     if threshold != asked:
         counts = _count(paths, sources, config, threshold)
     _check_enough(int(counts.documents[0].sum()), int(counts.documents[1].sum()), config)
+    if (
+        config.long_sentences == "drop"
+        and not config.has_pairs
+        and counts.shortest_train_sentence > config.max_seq_length - 2
+    ):
+        raise no_sentence_fits(config)
     buckets = [
         bucket
         for side, split in enumerate(SPLITS)
@@ -103,6 +110,14 @@ def make_plan(map_dir: Path, parts: Sequence[str], config: BuildConfig) -> Plan:
         validation_threshold=threshold,
         most_span_value=max(counts.most_sentences, counts.longest_sentence + config.max_seq_length),
         notices=notices,
+    )
+
+
+def no_sentence_fits(config: BuildConfig) -> InputError:
+    """Return the error of a build that would drop every sentence."""
+    return InputError(
+        f"no instances: long_sentences is {config.long_sentences!r} and no sentence fits "
+        f"max_seq_length {config.max_seq_length}; raise it, or split long sentences."
     )
 
 
@@ -138,6 +153,9 @@ class _Counts:
     longest_sentence: int = 0
     """In tokens."""
 
+    shortest_train_sentence: int = sys.maxsize
+    """In tokens, among documents for training."""
+
 
 def _count(
     paths: Sequence[Path], sources: Sequence[str], config: BuildConfig, threshold: int
@@ -158,6 +176,9 @@ def _count(
         counts.largest = np.sort(np.concatenate([counts.largest, hashes]))[-needed:]
         counts.most_sentences = int(census.num_sentences.max(initial=counts.most_sentences))
         counts.longest_sentence = int(census.longest_sentence.max(initial=counts.longest_sentence))
+        counts.shortest_train_sentence = int(
+            census.shortest_sentence[side == 0].min(initial=counts.shortest_train_sentence)
+        )
     return counts
 
 
@@ -168,6 +189,9 @@ class _Piece(NamedTuple):
     num_tokens: NDArray[np.int64]
     num_sentences: NDArray[np.int64]
     longest_sentence: NDArray[np.int64]
+    """In tokens."""
+
+    shortest_sentence: NDArray[np.int64]
     """In tokens."""
 
     from_validation_input: NDArray[np.bool_]
@@ -187,6 +211,9 @@ class _Census(NamedTuple):
 
     num_sentences: NDArray[np.int64]
     longest_sentence: NDArray[np.int64]
+    """In tokens."""
+
+    shortest_sentence: NDArray[np.int64]
     """In tokens."""
 
     from_validation_input: NDArray[np.bool_]
@@ -223,6 +250,7 @@ def _piece(path: Path, rows: slice, sources: Sequence[str]) -> _Piece:
         num_tokens=list_lengths(part["tokens"]),
         num_sentences=list_lengths(part["sentence_lengths"]),
         longest_sentence=part["longest_sentence"].to_numpy(),
+        shortest_sentence=part["shortest_sentence"].to_numpy(),
         from_validation_input=part["is_validation"].to_numpy(zero_copy_only=False),
         sources=pc.index_in(part["source"], pa.array(sources, pa.string())).to_numpy(),
     )
@@ -248,6 +276,7 @@ def _census(piece: _Piece, weights: NDArray[np.float64], config: BuildConfig) ->
         num_drawn_tokens=piece.num_tokens[rows] * times[kept],
         num_sentences=piece.num_sentences[rows],
         longest_sentence=piece.longest_sentence[rows],
+        shortest_sentence=piece.shortest_sentence[rows],
         from_validation_input=np.logical_or.reduceat(piece.from_validation_input[order], firsts)[
             kept
         ],

@@ -1,7 +1,7 @@
-"""Imported for its cost: by the server that workers are forked from, so that they find it paid.
+"""Imported for its cost: by a process that has nothing to do yet, so that it finds it paid.
 
-The first use of Arrow's Python side imports pandas, the first kernel sets up Numba: together
-about as much as reading 10 MB of text.
+The first use of Arrow's Python side imports pandas unless that is kept out, the first kernel sets
+up Numba: together about as much as reading 10 MB of text.
 """
 
 import numpy as np

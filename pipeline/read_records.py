@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from clozemill.pipeline.config import BuildConfig
-from clozemill.pipeline.documents import Document, normalise_text
+from clozemill.pipeline.documents import Document, id_of_bytes, normalise_text
 from clozemill.pipeline.errors import InputError
 from clozemill.pipeline.files import printable
 
@@ -206,7 +206,7 @@ class RecordReader:
         try:
             if record is not None:
                 source, external_id = self._source_and_id(record)
-            num_bytes = len(text) if text.isascii() else len(text.encode())
+            data = text.encode()
         except UnicodeEncodeError:
             self.refuse(BAD_RECORD, offset, "the record holds half of a surrogate pair")
             return None
@@ -215,8 +215,9 @@ class RecordReader:
             return None
         counts = self.tally.counts
         counts[DOCUMENTS_READ] += 1
-        counts[TEXT_BYTES] += num_bytes
+        counts[TEXT_BYTES] += len(data)
         return Document(
+            id=id_of_bytes(data),
             text=text,
             source=source,
             external_id=external_id,

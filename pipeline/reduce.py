@@ -26,6 +26,7 @@ from clozemill.pipeline.digest import Digest, RowSum
 from clozemill.pipeline.files import write_json
 from clozemill.pipeline.instance_ids import instance_ids
 from clozemill.pipeline.instances import Corpus, Instances, Spans, starts_of, take_runs
+from clozemill.pipeline.known_tokenizer import load_known_tokenizer
 from clozemill.pipeline.labels import expected_labels
 from clozemill.pipeline.ledger import Ledger, bucket_ledger, from_json, to_json
 from clozemill.pipeline.masks import draw_variants, mask_counts
@@ -40,7 +41,6 @@ from clozemill.pipeline.schema import (
 )
 from clozemill.pipeline.shards import DocumentsFile, Shard, write_documents
 from clozemill.pipeline.splits import SplitRule
-from clozemill.pipeline.tokenizer import load_known_tokenizer
 
 _DOCUMENTS_PER_BATCH = 1 << 16
 

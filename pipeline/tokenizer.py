@@ -4,7 +4,6 @@ import hashlib
 import json
 import re
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -125,22 +124,6 @@ def load_tokenizer(name: str | Path) -> PretrainingTokenizer:
     return make_tokenizer(state, config=config, name=str(name))
 
 
-@lru_cache(maxsize=1)
-def load_known_tokenizer(folder: str, tokenizer_hash: str) -> PretrainingTokenizer:
-    """Return the tokenizer of this hash in a folder, kept from task to task of a process.
-
-    Raises:
-        TokenizerError: The folder holds another one.
-    """
-    tokenizer = load_tokenizer(folder)
-    if tokenizer.hash != tokenizer_hash:
-        raise TokenizerError(
-            f"{folder} holds the tokenizer {tokenizer.hash} and not {tokenizer_hash}; it was "
-            "changed while it was in use: run the same command again."
-        )
-    return tokenizer
-
-
 def make_tokenizer(state: Json, *, config: Json | None = None, name: str) -> PretrainingTokenizer:
     """Return the tokenizer of a `tokenizer.json` object.
 
@@ -161,9 +144,9 @@ def make_tokenizer(state: Json, *, config: Json | None = None, name: str) -> Pre
     pieces = _pieces(vocab, name)
     roles = {role: _role_id(role, vocab, config, name) for role in ROLES}
     _check_distinct(roles, pieces, name)
-    added = json.loads(backend.to_str())["added_tokens"]
-    special = {t["id"] for t in added if t["special"]} | set(roles.values())
-    stripped = _without_specials(backend, special)
+    parsed: Json = json.loads(backend.to_str())
+    special = {t["id"] for t in parsed["added_tokens"] if t["special"]} | set(roles.values())
+    stripped = _without_specials(parsed, special)
     backend = _parse(json.dumps(stripped), name)
     if any(backend.token_to_id(t["content"]) != t["id"] for t in stripped["added_tokens"]):
         raise TokenizerError(f"{name} has added tokens whose ids cannot be kept; retrain it.")
@@ -231,8 +214,8 @@ def _role_id(role: str, vocab: dict[str, int], config: Json, name: str) -> int:
     )
 
 
-def _without_specials(backend: Tokenizer, special: set[int]) -> Json:
-    state: Json = json.loads(backend.to_str())
+def _without_specials(state: Json, special: set[int]) -> Json:
+    """Return a state without its special tokens, which it is changed for."""
     for token in state["added_tokens"]:
         vocab = state["model"]["vocab"]
         if token["id"] in special and isinstance(vocab, dict):

@@ -15,6 +15,8 @@ MAX_WORD_CHARACTERS = 100
 """A longer word is one `[UNK]`. Differs from BERT, which says 200: `tokenizers` says 100."""
 
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
+_CAPITAL = re.compile("[A-Z]")
+_SPECIAL = re.compile(r"\[[A-Za-z]+\d*\]|<[A-Za-z]+\d*>")
 _FILES = ("tokenizer.json", "vocab.txt", "vocab.json")
 
 
@@ -137,11 +139,7 @@ def has_capitals(pieces: list[str]) -> bool:
     >>> has_capitals(["[MASK]", "[unused7]", "tea"])
     False
     """
-    return any(
-        re.search("[A-Z]", piece) is not None
-        for piece in pieces
-        if not re.fullmatch(r"\[[A-Za-z]+\d*\]|<[A-Za-z]+\d*>", piece)
-    )
+    return any(_CAPITAL.search(piece) and not _SPECIAL.fullmatch(piece) for piece in pieces)
 
 
 def _byte_level_state(path: Path, vocab: Json, config: Json) -> Json:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from clozemill.pipeline.jit import lean_kernel, lean_njit, load_word, lowest_one
 
-_PRIME = np.uint64(0x100000001B3)
+_PRIME = np.uint64(0xD6E8FEB86659FD93)
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 _LONG = np.uint64(0xFF00000000000000)
 _SHORT = 7
@@ -155,8 +155,11 @@ def _word_key(text: NDArray[np.uint8], start: int, end: int) -> np.uint64:
         for place in range(end - 1, start - 1, -1):
             key = key << np.uint64(8) | np.uint64(text[place])
         return key | np.uint64(length) << np.uint64(56)
-    for place in range(start, end):
-        key = (key ^ np.uint64(text[place])) * _PRIME
+    for place in range(start, end - 8, 8):
+        key = (key ^ load_word(text, place)) * _PRIME
+        key ^= key >> np.uint64(32)
+    key = (key ^ load_word(text, end - 8)) * _PRIME
+    key ^= key >> np.uint64(32)
     return key | _LONG
 
 
@@ -189,10 +192,12 @@ def _slot(
 def _is_same(
     text: NDArray[np.uint8], start: int, other: NDArray[np.uint8], first: int, length: int
 ) -> bool:
-    for place in range(length):  # noqa: SIM110 - compiled
-        if text[start + place] != other[first + place]:
+    """Compare words of eight bytes or more."""
+    for place in range(0, length - 8, 8):
+        if load_word(text, start + place) != load_word(other, first + place):
             return False
-    return True
+    last = length - 8
+    return bool(load_word(text, start + last) == load_word(other, first + last))
 
 
 @lean_njit

@@ -57,7 +57,7 @@ class Baselines:
     """Instances of that split that were evaluated, the first ones."""
 
     num_selected: int
-    """Their selected positions, in variant 0."""
+    """Their selected positions, in the variant that was looked at."""
 
     num_train_instances: int
     """Training instances that frequencies and lengths were counted on."""
@@ -90,11 +90,19 @@ class Baselines:
     """Share of the pairs whose label that table guesses."""
 
 
-def measure_baselines(dataset: Dataset, *, eval_instances: int | None = None) -> Baselines:
+def measure_baselines(
+    dataset: Dataset,
+    *,
+    split: str | None = None,
+    variant: int = 0,
+    eval_instances: int | None = None,
+) -> Baselines:
     """Return the reference lines of a dataset; a few seconds for any size of it.
 
     Args:
         dataset: From `open_dataset`.
+        split: Evaluate on this split; by default on validation, or train where there is none.
+        variant: Which masking of it; one that is not stored is drawn.
         eval_instances: Evaluate on the first so many instances of the split; by default on all.
 
     Raises:
@@ -103,12 +111,12 @@ def measure_baselines(dataset: Dataset, *, eval_instances: int | None = None) ->
     config = dataset.manifest.build_config()
     rule = mask_rule(config, load_tokenizer(dataset.tokenizer_path))
     counts = _count_train(dataset, rule)
-    split = "validation" if "validation" in dataset.splits else "train"
+    split = split or ("validation" if "validation" in dataset.splits else "train")
     predictor = context_free_predictor(counts.tokens, rule)
     table = fit_lengths(counts.pairs)
     total = _Sums()
     for columns in _first_instances(dataset, split, eval_instances):
-        _add_tokens(total, columns, predictor, rule)
+        _add_tokens(total, columns, _masks_of(columns, variant, rule), predictor)
         if config.has_pairs:
             _add_pairs(total, columns, table, rule.max_seq_length)
     frequencies = counts.tokens[counts.tokens > 0] / counts.tokens.sum()
@@ -207,6 +215,9 @@ class ContextFree(NamedTuple):
     keep_prob: float
     """k."""
 
+    mask_id: int
+    """Id of `[MASK]`."""
+
 
 def context_free_predictor(counts: NDArray[np.int64], rule: MaskRule) -> ContextFree:
     """Return the predictor for tokens that occur so often, (V,), and masks made by a rule."""
@@ -216,7 +227,8 @@ def context_free_predictor(counts: NDArray[np.int64], rule: MaskRule) -> Context
     shown_by_mask[rule.random_ids] = random_prob / max(1, len(rule.random_ids))
     shown_by_mask[rule.mask_id] += mask_prob
     frequencies = smoothed(counts, ~rule.is_special)
-    return ContextFree(frequencies, shown_by_mask, 1.0 - mask_prob - random_prob)
+    keep_prob = 1.0 - mask_prob - random_prob
+    return ContextFree(frequencies, shown_by_mask, keep_prob, rule.mask_id)
 
 
 def smoothed(counts: NDArray[np.int64], is_possible: NDArray[np.bool_]) -> NDArray[np.float64]:
@@ -244,7 +256,7 @@ def context_free_losses(
     predictor: ContextFree, originals: NDArray[Any], shown: NDArray[Any]
 ) -> NDArray[np.float64]:
     """Return -ln P(original | shown) of S selected positions."""
-    p, b, k = predictor
+    p, b, k, _ = predictor
     likelihood = b[shown] + k * (originals == shown)
     losses: NDArray[np.float64] = -np.log(p[originals] * likelihood / (b[shown] + k * p[shown]))
     return losses
@@ -252,21 +264,20 @@ def context_free_losses(
 
 def context_free_guesses(predictor: ContextFree, shown: NDArray[Any]) -> NDArray[np.int64]:
     """Return the most probable original of S selected positions: the shown or the commonest."""
-    p, b, k = predictor
+    p, b, k, _ = predictor
     commonest = int(p.argmax())
     is_trusted = p[shown] * (b[shown] + k) >= p[commonest] * b[shown]
     return np.where(is_trusted, shown, commonest).astype(np.int64)
 
 
 def _add_tokens(
-    total: _Sums, columns: InstanceColumns, predictor: ContextFree, rule: MaskRule
+    total: _Sums, columns: InstanceColumns, masks: MaskBatch, predictor: ContextFree
 ) -> None:
-    masks = _first_variant(columns, rule)
     num_selected = np.diff(masks.starts)
     rows = np.repeat(columns.tokens.starts[:-1], num_selected)
     originals = columns.tokens.input_ids[rows + masks.positions]
     losses = context_free_losses(predictor, originals, masks.token_ids)
-    is_masked = masks.token_ids == rule.mask_id
+    is_masked = masks.token_ids == predictor.mask_id
     total.num_instances += len(num_selected)
     total.num_selected += len(losses)
     total.loss += float(losses.sum())
@@ -275,13 +286,13 @@ def _add_tokens(
     total.mask_loss += float(losses[is_masked].sum())
 
 
-def _first_variant(columns: InstanceColumns, rule: MaskRule) -> MaskBatch:
-    """Return variant 0 of the instances: the stored one, or the same drawn now."""
-    if columns.masks is None:
+def _masks_of(columns: InstanceColumns, variant: int, rule: MaskRule) -> MaskBatch:
+    """Return a variant of the instances: the stored one, or the same drawn now."""
+    if columns.masks is None or variant >= columns.num_variants:
         ids = np.ascontiguousarray(columns.instance_ids).view(np.uint64)
-        return draw_masks(columns.tokens, ids, np.zeros(1, np.int64), rule)
-    firsts = np.arange(len(columns.instance_ids)) * columns.num_variants
-    own_starts, places = take_runs(columns.masks.starts, firsts)
+        return draw_masks(columns.tokens, ids, np.array([variant]), rule)
+    places = np.arange(len(columns.instance_ids)) * columns.num_variants + variant
+    own_starts, places = take_runs(columns.masks.starts, places)
     return MaskBatch(columns.masks.positions[places], columns.masks.token_ids[places], own_starts)
 
 

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import torch
 from accelerate import Accelerator
+from accelerate.state import AcceleratorState
 from accelerate.utils import broadcast_object_list
 
 from clozemill.pipeline.engine import usable_cores
@@ -37,6 +38,8 @@ def start_accelerator(config: PretrainConfig) -> Accelerator:
         raise ConfigError(
             f"log_with is {config.log_with}, which is not installed; pip install {config.log_with}."
         )
+    # Or the first precision of a process would be that of all its later trainings.
+    AcceleratorState._reset_state()
     return Accelerator(
         mixed_precision=_ACCELERATE_NAMES[precision],
         # Unless it is told so, accelerate takes several processes without a GPU for one each.

@@ -107,6 +107,10 @@ for _verb in (
     data_verbs.inspect,
     data_verbs.convert,
     data_verbs.remask,
+    training_verbs.plan,
     training_verbs.pretrain,
+    training_verbs.evaluate,
+    training_verbs.fill_mask,
+    training_verbs.export,
 ):
     cli.add_command(_verb)

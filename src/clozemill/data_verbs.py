@@ -49,20 +49,24 @@ def build(
     - for standard input, or hf:NAME[:CONFIG][:SPLIT]. Interrupted or killed, the same command
     resumes and ends with the same bytes.
     """
-    from clozemill.pipeline.engine import start_fork_server, usable_cores
+    from clozemill.pipeline.engine import num_worker_processes, start_fork_server
 
     config = config_from_flags(context, config_path, flags)
-    if config.engine == "local" and not dry_run and (config.workers or usable_cores()) > 1:
+    if not dry_run and num_worker_processes(config.engine, config.workers):
         # Before this process imports the same, so that both import at once.
-        start_fork_server()
+        start_fork_server("clozemill.cli")
 
     from clozemill import tables
+    from clozemill.pipeline.arrow_alone import keep_pandas_out
     from clozemill.pipeline.build import build as run_build
+    from clozemill.pipeline.read_hub import is_hub_name
 
     if dry_run:
         from clozemill.pipeline.estimate import estimate_build
 
         return show(tables.estimate_view(estimate_build(config)), is_json)
+    if not any(map(is_hub_name, (*config.inputs, *config.validation))):
+        keep_pandas_out()
     with tables.progress_bar(is_shown=not quiet) as on_progress:
         report = run_build(config, on_progress=on_progress)
     for notice in report.notices:

@@ -2,15 +2,23 @@
 
 import contextlib
 import dataclasses
+import json
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 from rich.console import Console
 from rich.live import Live
+from rich.table import Table
 from rich.text import Text
 
-from clozemill.train.metrics import EvaluationRow, Row, StartRow, TrainRow
+from clozemill.pipeline.inspection_text import visible
+from clozemill.train.evaluation import Evaluation
+from clozemill.train.export import ExportReport
+from clozemill.train.fill_mask import FilledMask, FilledText
+from clozemill.train.metrics import EvaluationRow, Row, StartRow, TrainRow, row_line
+from clozemill.train.plan import Plan
 from clozemill.train.pretrain import PretrainReport
 from clozemill.train.replay import Replay
 from clozemill.train.reporting import OnRow
@@ -150,3 +158,122 @@ def replay_view(replay: Replay) -> View:
         f"{replay.result.gradient_norm:.3f}; nothing was written."
     )
     return View(data=data, text=render(table, means))
+
+
+def export_view(report: ExportReport) -> View:
+    """Return what an export is and who has read it back."""
+    data = {
+        **dataclasses.asdict(report),
+        "folder": str(report.folder),
+        "checkpoint": str(report.checkpoint),
+    }
+    readers = "clozemill"
+    if report.transformers_version is not None:
+        readers += f" and transformers {report.transformers_version}"
+    text = (
+        f"{report.folder} is the {report.architecture} of {report.checkpoint} with its tokenizer: "
+        f"{', '.join(report.files)}.\n"
+        f"Read back by {readers}: nothing missing, nothing unexpected, equal logits.\n"
+    )
+    return View(data=data, text=text)
+
+
+def filled_view(model: Path, filled: FilledText) -> View:
+    """Return what an encoder expects at each mask."""
+    data = {"model": str(model), **dataclasses.asdict(filled)}
+    tables = [_mask_table(filled, mask) for mask in filled.masks]
+    return View(data=data, text=render(*tables).rstrip("\n") + "\n")
+
+
+def _mask_table(filled: FilledText, mask: FilledMask) -> Table:
+    """Return the candidates of a mask; with several masks the title says which one."""
+    number = filled.masks.index(mask) + 1
+    title = "" if len(filled.masks) == 1 else f"mask {number} of {len(filled.masks)}"
+    table = new_table(title, ["token", "probability"], right=(1,))
+    for candidate in mask.candidates:
+        # As text: a piece such as [/b] would be markup.
+        table.add_row(Text(visible(candidate.token)), f"{candidate.probability:.2%}")
+    return table
+
+
+def evaluation_view(found: Evaluation) -> View:
+    """Return losses and accuracies beside those of predictors that read no context."""
+    row, lines = found.row, found.baselines
+    data = {
+        **json.loads(row_line(row)),
+        "model": str(found.model),
+        "variant": found.variant,
+        "precision": found.precision,
+        "dataset_digest": found.dataset_digest,
+        "tokenizer_hash": found.tokenizer_hash,
+        "is_tokenizer_known": found.is_tokenizer_known,
+        "baselines": dataclasses.asdict(lines),
+    }
+    columns = ["", "model", "without context", "guessing"]
+    table = new_table(f"{row.split}, variant {found.variant}", columns, right=(1, 2, 3))
+    loss, even = _number(row.mlm_loss), _number(lines.even_loss)
+    table.add_row("MLM loss", loss, _number(lines.context_free_loss), even)
+    table.add_row("  at [MASK]", _number(row.mask_only_loss), _number(lines.mask_token_loss), even)
+    accuracy = _percent(row.mlm_accuracy)
+    table.add_row("MLM accuracy", accuracy, _percent(lines.context_free_accuracy), "")
+    if row.pairs:
+        even = _number(lines.nsp_even_loss)
+        table.add_row("NSP loss", _number(row.nsp_loss), _number(lines.nsp_length_loss), even)
+        table.add_row(
+            "NSP accuracy",
+            _percent(row.nsp_accuracy),
+            _percent(lines.nsp_length_accuracy),
+            _percent(lines.nsp_majority_accuracy),
+        )
+    return View(data=data, text=render(table, _evaluation_note(found)))
+
+
+def _evaluation_note(found: Evaluation) -> Text:
+    note = (
+        f"{found.row.instances:,} instances, {found.row.selected:,} tokens predicted, in "
+        f"{found.precision}. Without context: from token frequencies and the shown token alone; "
+        "for pairs, from their lengths."
+    )
+    if not found.is_tokenizer_known:
+        note += " Nothing says the model's tokenizer; its vocabulary has the dataset's size."
+    return Text(note)
+
+
+def plan_view(plan: Plan) -> View:
+    """Return what a training would be."""
+    model, length, step, memory = plan.model, plan.length, plan.step, plan.memory
+    masking = f"{length.num_variants:,}, each seen {length.exposures_per_variant:,.1f} times"
+    tables = 100 * model.num_embedding_parameters / model.num_parameters
+    rows = [
+        ("parameters", f"{model.num_parameters:,}, {tables:.0f} % of them in tables"),
+        ("instances", f"{length.num_instances:,}"),
+        ("steps", f"{length.num_steps:,}, the first {length.num_warmup_steps:,} warm up"),
+        ("epochs", f"{length.num_epochs:,.2f} of {length.steps_per_epoch:,} steps"),
+        ("maskings of an instance", masking),
+        ("tokens", f"{length.num_tokens:,.0f} without padding"),
+        ("a step", f"{step.num_tokens:,.0f} tokens, {step.num_selected:,.0f} of them predicted"),
+        ("", f"{step.flops / 1e9:,.1f} GFLOP, micro-batches of {step.micro_batch_size:,} rows"),
+        ("memory of a rank", f"{_megabytes(memory.total_bytes)}, and some 400 MB for Python"),
+        ("  weights", _megabytes(memory.weights_bytes)),
+        ("  gradients", _megabytes(memory.gradients_bytes)),
+        ("  optimizer", _megabytes(memory.optimizer_bytes)),
+        ("  activations", _megabytes(memory.activations_bytes)),
+        ("a checkpoint", _megabytes(model.checkpoint_bytes)),
+        ("time", _planned_time(plan)),
+    ]
+    table = new_table("plan", ["", ""], right=())
+    for row in rows:
+        table.add_row(*row)
+    data = dataclasses.asdict(plan)
+    data["memory"]["total_bytes"] = memory.total_bytes
+    return View(data=data, text=render(table).rstrip("\n") + "\n")
+
+
+def _megabytes(num_bytes: float) -> str:
+    return f"{num_bytes / 1e6:,.1f} MB"
+
+
+def _planned_time(plan: Plan) -> str:
+    if plan.hours is None:
+        return "unknown; give clozemill plan --tokens-per-second or --measure"
+    return f"{plan.hours:,.2f} hours at {plan.tokens_per_second:,.0f} tokens/s, without evaluations"

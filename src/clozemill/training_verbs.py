@@ -1,5 +1,7 @@
 """The verbs of training: from a dataset to an encoder, and what can be done with one."""
 
+import os
+from pathlib import Path
 from typing import Any
 
 import click
@@ -7,6 +9,10 @@ import click
 from clozemill.options import pretrain_config_from_flags, pretrain_options
 from clozemill.pipeline.errors import ConfigError
 from clozemill.printing import EXIT_INTERRUPTED, json_option, quiet_option, show
+
+config_option = click.option(
+    "--config", "config_path", metavar="FILE.toml", help="Settings; flags win over it."
+)
 
 
 @click.command(
@@ -16,7 +22,7 @@ from clozemill.printing import EXIT_INTERRUPTED, json_option, quiet_option, show
 )
 @click.argument("data", metavar="DATA")
 @pretrain_options
-@click.option("--config", "config_path", metavar="FILE.toml", help="Settings; flags win over it.")
+@config_option
 @click.option("--dry-run", is_flag=True, help="Say what a training would cost, and write nothing.")
 @click.option("--replay", type=click.IntRange(min=1), help="Take this step again; write nothing.")
 @json_option
@@ -39,10 +45,16 @@ def pretrain(
     the same command goes on from the newest whole checkpoint.
     """
     config = pretrain_config_from_flags(context, config_path, {**flags, "data": data})
-    if not config.out:
-        raise ConfigError("--out is missing; say where the run is to be written.")
     from clozemill import training_tables
 
+    if dry_run:
+        from clozemill.train.plan import make_plan
+
+        if _rank() == 0:
+            show(training_tables.plan_view(make_plan(config, num_ranks=_num_ranks())), is_json)
+        return 0
+    if not config.out:
+        raise ConfigError("--out is missing; say where the run is to be written.")
     if replay is not None:
         from clozemill.train.replay import replay_step
 
@@ -58,3 +70,196 @@ def pretrain(
             click.echo(f"notice: {notice}", err=True)
         show(training_tables.run_view(report), is_json)
     return 0 if report.is_finished else EXIT_INTERRUPTED
+
+
+def _rank() -> int:
+    return int(os.environ.get("RANK", "0"))
+
+
+def _num_ranks() -> int:
+    """Return the processes that a launcher has started."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+@click.command(
+    short_help="Say what a training would be, before it runs.",
+    epilog="Example: clozemill plan data/ --model base --epochs 40 --tokens-per-second 250000",
+)
+@click.argument("data", metavar="DATA")
+@pretrain_options
+@config_option
+@click.option(
+    "--ranks",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Processes that would train together.",
+)
+@click.option(
+    "--tokens-per-second",
+    type=click.FloatRange(min=0.0, min_open=True),
+    help="Real tokens of all ranks together, to tell the hours.",
+)
+@click.option("--measure", is_flag=True, help="Take that rate from a few steps on this machine.")
+@json_option
+@click.pass_context
+def plan(
+    context: click.Context,
+    /,
+    data: str,
+    config_path: str | None,
+    ranks: int,
+    tokens_per_second: float | None,
+    measure: bool,
+    is_json: bool,
+    **flags: Any,
+) -> None:
+    """Say what a training would be: parameters, steps, exposures, memory and hours.
+
+    Takes the flags of pretrain, and refuses what could not start. Nothing is written.
+    """
+    config = pretrain_config_from_flags(context, config_path, {**flags, "data": data})
+    if measure and tokens_per_second is not None:
+        raise ConfigError(
+            f"--measure is given and --tokens-per-second is {tokens_per_second:g}; drop one."
+        )
+    if measure and ranks > 1:
+        raise ConfigError(
+            f"--measure times one process and --ranks is {ranks}; give --tokens-per-second."
+        )
+    from clozemill import training_tables
+    from clozemill.train.plan import make_plan, measure_rate
+
+    # First without a rate, which takes long to measure and is of no use to what cannot start.
+    found = make_plan(config, num_ranks=ranks, tokens_per_second=tokens_per_second)
+    if measure:
+        found = make_plan(config, tokens_per_second=measure_rate(config))
+    show(training_tables.plan_view(found), is_json)
+
+
+tokenizer_option = click.option(
+    "--tokenizer", metavar="DIR", help="The tokenizer's folder, if it is not where it was."
+)
+
+
+@click.command(
+    short_help="Write a run as a model that transformers loads.",
+    epilog="Example: clozemill export run/ --out model/",
+)
+@click.argument("run", metavar="RUN")
+@click.option("--out", "-o", required=True, metavar="DIR", help="The folder to write.")
+@tokenizer_option
+@click.option("--overwrite", is_flag=True, help="Replace an earlier export, if it is unchanged.")
+@json_option
+def export(run: str, out: str, tokenizer: str | None, overwrite: bool, is_json: bool) -> None:
+    """Write a run as a folder that transformers loads: weights, tokenizer, model card.
+
+    RUN is a run, whose newest complete checkpoint is taken, or a checkpoint. The folder is read
+    back, by transformers too where it is installed, before it counts.
+    """
+    from clozemill import training_tables
+    from clozemill.train.export import export_run
+
+    report = export_run(
+        Path(run),
+        Path(out),
+        tokenizer_path=None if tokenizer is None else Path(tokenizer),
+        overwrite=overwrite,
+    )
+    for notice in report.notices:
+        click.echo(f"notice: {notice}", err=True)
+    show(training_tables.export_view(report), is_json)
+
+
+@click.command(
+    "fill-mask",
+    short_help="Show what an encoder expects at [MASK].",
+    epilog='Example: clozemill fill-mask run/ "Paris is the [MASK] of France."',
+)
+@click.argument("model", metavar="MODEL")
+@click.argument("text", metavar="TEXT")
+@click.option(
+    "--top-k", type=click.IntRange(min=1), default=5, show_default=True, help="Candidates shown."
+)
+@tokenizer_option
+@json_option
+def fill_mask(model: str, text: str, top_k: int, tokenizer: str | None, is_json: bool) -> None:
+    """Show what an encoder expects at each [MASK] of a text.
+
+    MODEL is a run, a checkpoint, an export, or any folder with a Hugging Face BERT and its
+    tokenizer. Several masks are filled each by itself.
+    """
+    from clozemill import training_tables
+    from clozemill.train.encoders import find_encoder, find_tokenizer
+    from clozemill.train.fill_mask import fill_mask as fill
+
+    encoder = find_encoder(Path(model))
+    own = find_tokenizer(encoder, None if tokenizer is None else Path(tokenizer))
+    filled = fill(encoder.model, own, text, top_k=top_k)
+    show(training_tables.filled_view(encoder.folder, filled), is_json)
+
+
+@click.command(
+    short_help="Measure an encoder on a dataset.", epilog="Example: clozemill evaluate run/ data/"
+)
+@click.argument("model", metavar="MODEL")
+@click.argument("data", metavar="DATA")
+@click.option(
+    "--split",
+    type=click.Choice(["train", "validation"]),
+    default="validation",
+    show_default=True,
+    help="Which instances.",
+)
+@click.option(
+    "--variant", type=click.IntRange(0, 2**31), default=0, show_default=True, help="Which masking."
+)
+@click.option("--instances", type=click.IntRange(min=1), help="The first so many; by default all.")
+@click.option(
+    "--precision",
+    type=click.Choice(["auto", "fp32", "bf16", "fp16"]),
+    default="auto",
+    show_default=True,
+    help="Number format of matrix products; auto is bf16 where the machine is fast at it.",
+)
+@click.option("--threads", type=click.IntRange(1, 4_096), help="By default all usable cores.")
+@click.option(
+    "--micro-batch-size",
+    type=click.IntRange(min=1),
+    default=32,
+    show_default=True,
+    help="Instances of one forward pass.",
+)
+@json_option
+@quiet_option
+def evaluate(
+    model: str,
+    data: str,
+    split: str,
+    variant: int,
+    instances: int | None,
+    precision: str,
+    threads: int | None,
+    micro_batch_size: int,
+    is_json: bool,
+    quiet: bool,
+) -> None:
+    """Measure an encoder on a dataset: losses and accuracies beside the lines to beat.
+
+    MODEL is a run, a checkpoint, or a folder with an export or another Hugging Face BERT. The
+    masks are stored ones, so the number is the same every time; it is the one that a run logs.
+    """
+    from clozemill import tables, training_tables
+    from clozemill.train.evaluation import EvaluationSettings, evaluate_encoder
+
+    settings = EvaluationSettings(
+        split=split,
+        variant=variant,
+        num_instances=instances,
+        precision=precision,
+        threads=threads,
+        micro_batch_size=micro_batch_size,
+    )
+    with tables.progress_bar(is_shown=not quiet) as on_progress:
+        found = evaluate_encoder(Path(model), Path(data), settings, on_progress=on_progress)
+    show(training_tables.evaluation_view(found), is_json)

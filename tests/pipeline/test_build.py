@@ -563,6 +563,21 @@ def test_sentences_that_all_are_too_long_make_no_dataset(syllables: Path, tmp_pa
     assert not (tmp_path / "out").exists()
 
 
+def test_dataset_is_not_lost_to_one_without_instances(
+    corpus: Path, syllables: Path, tmp_path: Path
+) -> None:
+    settings: dict[str, Any] = {"recipe": "roberta-full", "max_seq_length": 16}
+    small_build(corpus, syllables, tmp_path / "out", **settings)
+    before = file_hashes(tmp_path / "out")
+    assert "manifest.json" in before
+    rng = np.random.default_rng(9)
+    path = write_json_lines(tmp_path / "a.jsonl", [make_sentence(rng, 40) for _ in range(9)])
+    settings |= {"long_sentences": "drop", "overwrite": True}
+    with pytest.raises(InputError, match="no instances: long_sentences is 'drop'"):
+        small_build(path, syllables, tmp_path / "out", **settings)
+    assert file_hashes(tmp_path / "out") == before
+
+
 # What is reported.
 
 

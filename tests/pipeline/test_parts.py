@@ -96,10 +96,9 @@ def test_lists_are_gathered_from_several_parts_in_any_order_and_twice(tmp_path: 
     rows = np.random.default_rng(1).integers(0, len(table), 60)
     chosen = [by_id[table["document_id"][int(row)].as_py()] for row in rows]
     assert len(set(rows.tolist())) > 20
-    tokens = gather_lists("tokens", table, rows, paths)
+    tokens, lengths = gather_lists(table, rows, paths)
     assert tokens.dtype == np.uint16
     assert tokens.tolist() == [t for document in chosen for s in document.sentences for t in s]
-    lengths = gather_lists("sentence_lengths", table, rows, paths)
     assert lengths.tolist() == [len(s) for document in chosen for s in document.sentences]
     assert table["num_tokens"].to_pylist()[0] == len(tokens_of(by_id, table, 0))
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.pipeline.small_corpora import read_options
 
 from clozemill.pipeline.config import BuildConfig
-from clozemill.pipeline.documents import Document
+from clozemill.pipeline.documents import Document, document_id
 from clozemill.pipeline.errors import InputError
 from clozemill.pipeline.inputs import list_inputs
 from clozemill.pipeline.read import ReadOptions, ReadTally, read_document_at, read_documents
@@ -99,7 +99,7 @@ def test_blank_lines_of_the_lines_layout_are_counted(tmp_path: Path) -> None:
 
 def test_text_files_take_their_source_from_the_options(tmp_path: Path) -> None:
     path = write(tmp_path / "a.txt", "tea")
-    expected = Document(text="tea", source="tales", origin_path=str(path))
+    expected = Document(id=document_id("tea"), text="tea", source="tales", origin_path=str(path))
     assert read(path, read_options(source="tales"))[0] == [expected]
 
 

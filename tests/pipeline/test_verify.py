@@ -351,7 +351,7 @@ def change_manifest(folder: Path, **changes: Any) -> None:
 
 def test_manifest_with_another_digest_is_found(pairs: Path):
     splits = dict(read_manifest(pairs).splits)
-    splits["train"] = dataclasses.replace(splits["train"], dataset_digest="0" * 64)
+    splits["train"] = dataclasses.replace(splits["train"], dataset_digest="0" * 32)
     change_manifest(pairs, splits=splits)
     (finding,) = verify_dataset(pairs)
     assert finding.problem.startswith("the dataset digest of train is")
