@@ -87,10 +87,12 @@ def our_step(shape: Shape, contender: Contender, device: torch.device) -> Step:
     from accelerate import Accelerator
 
     from clozemill.train.config import PretrainConfig
+    from clozemill.train.launch import keep_large_blocks
     from clozemill.train.loss import PretrainingObjective
     from clozemill.train.optimizers import make_optimizer
     from clozemill.train.steps import Learner
 
+    keep_large_blocks()
     precision = {"fp32": "no"}.get(contender.precision, contender.precision)
     accelerator = Accelerator(mixed_precision=precision, cpu=device.type == "cpu")
     model = BertForPreTraining(shape.config(contender.dropout)).to(device)
