@@ -17,8 +17,8 @@ import transformers
 import yaml
 from tests.model.small_models import small_model
 from tests.pipeline.small_corpora import SPECIALS, make_texts
-from tests.train.conftest import BuiltDataset
 from tests.train.processes import run_module
+from tests.train.small_readings import BuiltDataset
 from tests.train.small_runs import small_state
 from tests.train.trained_runs import train_briefly
 from tokenizers import normalizers

@@ -9,8 +9,8 @@ from typing import Any
 import psutil
 import pytest
 import torch
-from tests.train.conftest import BuiltDataset
 from tests.train.processes import run_module, start_module
+from tests.train.small_readings import BuiltDataset
 
 from clozemill.model.convert import save_pretrained
 from clozemill.pipeline.errors import RunError
