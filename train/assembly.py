@@ -12,7 +12,7 @@ from clozemill.model.config import BertConfig, check_fits, preset
 from clozemill.model.convert import load_pretrained
 from clozemill.pipeline.dataset import Dataset, open_dataset
 from clozemill.pipeline.errors import ConfigError, ModelError, RunError
-from clozemill.train.checkpoints import Checkpoint, load_checkpoint
+from clozemill.train.checkpoints import STATE_NAME, Checkpoint, load_checkpoint
 from clozemill.train.config import PretrainConfig
 from clozemill.train.encoders import hash_of_tokenizer_in, newest_checkpoint
 from clozemill.train.facts import RunFacts, current_execution, run_facts
@@ -22,7 +22,7 @@ from clozemill.train.loader import LoaderSettings, MicroBatches, evaluation_batc
 from clozemill.train.loss import Batch, PretrainingObjective
 from clozemill.train.optimizers import load_optimizer_tensors, make_optimizer
 from clozemill.train.order import BatchOrder
-from clozemill.train.runs import read_run
+from clozemill.train.runs import RUN_NAME, read_run
 from clozemill.train.schedules import Schedule, make_schedule
 from clozemill.train.steps import Learner
 from clozemill.train.tensors import put_model_tensors
@@ -147,7 +147,8 @@ def model_config(config: PretrainConfig, dataset: Dataset) -> BertConfig:
     """Return the shape of the encoder that a run begins with.
 
     Raises:
-        ConfigError: Next sentences are asked for of a dataset without pairs.
+        ConfigError: Next sentences are asked for of a dataset without pairs, or padding that is
+            longer than the encoder.
         ModelError: The encoder is too small for the dataset.
     """
     has_pairs = dataset.manifest.build_config().has_pairs
@@ -167,7 +168,7 @@ def model_config(config: PretrainConfig, dataset: Dataset) -> BertConfig:
         next_sentence=has_pairs if config.next_sentence is None else config.next_sentence,
         pad_token_id=dataset.manifest.tokenizer.special_ids["pad"],
     )
-    _check_fits(shape, dataset)
+    _check_fits(shape, config, dataset)
     return shape
 
 
@@ -185,12 +186,13 @@ def first_model(config: PretrainConfig, dataset: Dataset) -> BertForPreTraining:
         model = BertForPreTraining(_with_dropout(shape, config), seed=config.seed)
     else:
         return BertForPreTraining(model_config(config, dataset), seed=config.seed)
-    _check_fits(model.config, dataset)
+    _check_fits(model.config, config, dataset)
     return model
 
 
 def _pretrained(config: PretrainConfig, folder: str, dataset: Dataset) -> BertForPreTraining:
     """Return the encoder in a folder, with the dropout that the settings ask for."""
+    _check_is_no_run(Path(folder))
     _check_tokenizer(Path(folder), dataset)
     next_sentence = config.next_sentence
     if next_sentence is None and not dataset.manifest.build_config().has_pairs:
@@ -199,6 +201,14 @@ def _pretrained(config: PretrainConfig, folder: str, dataset: Dataset) -> BertFo
     model = BertForPreTraining(_with_dropout(loaded.config, config), seed=None)
     model.load_state_dict(loaded.state_dict())
     return model
+
+
+def _check_is_no_run(folder: Path) -> None:
+    if any((folder / name).exists() for name in (RUN_NAME, STATE_NAME)):
+        raise ModelError(
+            f"{folder} belongs to a run, which init_from does not read; give the run as "
+            "continue_from, or export it first with clozemill export."
+        )
 
 
 def _check_tokenizer(folder: Path, dataset: Dataset) -> None:
@@ -219,11 +229,20 @@ def _with_dropout(shape: BertConfig, config: PretrainConfig) -> BertConfig:
     )
 
 
-def _check_fits(shape: BertConfig, dataset: Dataset) -> None:
+def _check_fits(shape: BertConfig, config: PretrainConfig, dataset: Dataset) -> None:
+    """Raise an error unless the encoder can read all rows, with the padding that is asked for."""
     manifest = dataset.manifest
     check_fits(
         shape, vocab_size=manifest.tokenizer.vocab_size, max_seq_length=manifest.max_seq_length
     )
+    multiple = config.pad_to_multiple_of or 1
+    longest = -(-manifest.max_seq_length // multiple) * multiple
+    if longest > shape.max_position_embeddings:
+        raise ConfigError(
+            f"pad_to_multiple_of is {multiple}, which pads the longest rows to {longest} tokens, "
+            f"but the model's max_position_embeddings is {shape.max_position_embeddings}; give "
+            "multiples that fit, or a model with more positions."
+        )
 
 
 def _shape_of_run(folder: Path) -> BertConfig:

@@ -343,7 +343,12 @@ def check_unchanged(saved: Mapping[str, Any], config: PretrainConfig, where: str
         if name not in saved:
             raise RunError(f"{where} does not say its {name}; another clozemill wrote it.")
         if saved[name] != value:
+            remedy = (
+                "without; leave it out"
+                if saved[name] is None
+                else f"with {saved[name]!r}; give that"
+            )
             raise RunError(
-                f"{name} is {value!r}, but {where} was trained with {saved[name]!r}; give that, "
-                "or train into another folder."
+                f"{name} is {value!r}, but {where} was trained {remedy}, or train into another "
+                "folder."
             )
