@@ -4,6 +4,8 @@ import math
 import time
 from dataclasses import dataclass
 
+import torch
+
 from clozemill.model.config import BertConfig
 from clozemill.model.flops import num_parameters, training_flops
 from clozemill.pipeline.dataset import Dataset, open_dataset
@@ -209,7 +211,11 @@ def _memory(
         num_selected=round(num_rows * longest * _mask_rate(dataset)),
     )
     return estimate_memory(
-        shape, batch, precision=choose_precision(config.precision), optimizer=config.optimizer
+        shape,
+        batch,
+        precision=choose_precision(config.precision),
+        optimizer=config.optimizer,
+        device="cuda" if torch.cuda.is_available() else "cpu",
     )
 
 
