@@ -55,7 +55,7 @@ class PretrainConfig:
     initializer_range: float = setting(
         0.02,
         "training",
-        "Deviation of fresh weights; narrow encoders learn sooner with more than BERT's 0.02.",
+        "Standard deviation of fresh weights; narrow encoders learn sooner above BERT's 0.02.",
     )
     hidden_dropout: float = setting(0.1, "training", "Dropout of embeddings and sublayers.")
     attention_dropout: float = setting(0.1, "training", "Dropout of attention weights.")

@@ -2,6 +2,7 @@
 
 RUN/run.json             the facts of the run, written once at its start
 RUN/metrics.jsonl        its log, see `train/metrics.py`
+RUN/train.log            lines for a person, see `train/reporting.py`; starts are added to it
 RUN/checkpoints/step-*   see `train/checkpoints.py`
 RUN/.lock                only while a training writes the folder
 """

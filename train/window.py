@@ -51,13 +51,13 @@ class Window:
     """Tokens predicted whose original is ranked first."""
 
     pairs: int = 0
-    """Rows with a next-sentence label."""
+    """Instances with a next-sentence label."""
 
     nsp_correct: int = 0
     """Pairs whose label is ranked first."""
 
     instances: int = 0
-    """Rows."""
+    """Instances seen."""
 
     tokens: int = 0
     """Tokens without padding."""
