@@ -154,9 +154,11 @@ def test_export_says_what_it_wrote_and_who_read_it_back(
         "equal logits.",
         second,
     )
-    done = run("export", trained, "--out", out)
+    other = trained / "checkpoints" / "step-00000006"
+    done = run("export", other, "--out", out)
     assert done.code == 2
-    assert done.err == f"clozemill: {out} holds an export; use --overwrite to replace it.\n"
+    assert done.err == f"clozemill: {out} holds another export; use --overwrite to replace it.\n"
+    assert run("export", other, "--out", out, "--overwrite").code == 0
     found = json.loads(run("export", trained, "--out", out, "--overwrite", "--json").out)
     assert set(found) == set(ExportReport.__dataclass_fields__)
     assert (found["step"], found["folder"]) == (9, str(out))
