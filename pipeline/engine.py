@@ -123,7 +123,7 @@ class LocalEngine:
             start_fork_server()
             context = multiprocessing.get_context("forkserver")
             self._pool = ProcessPoolExecutor(
-                self._workers, mp_context=context, initializer=_start_worker
+                self._workers, mp_context=context, initializer=start_worker
             )
         return self
 
@@ -171,7 +171,7 @@ def _stop(pool: ProcessPoolExecutor) -> None:
         process.join()
 
 
-def _start_worker() -> None:
+def start_worker() -> None:
     """Leave interrupts to the parent, and leave with it even when it is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()

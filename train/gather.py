@@ -186,7 +186,7 @@ class OpenBatches:
     def __init__(self, layout: Layout, num_slots: int) -> None:
         """Make empty slots."""
         self.layout = layout
-        self._columns: dict[int, InstanceColumns] = {}
+        self._arrays: dict[int, list[NDArray[Any]]] = {}
         self._addresses = np.zeros((num_slots, 8), np.int64)
 
     @property
@@ -202,21 +202,20 @@ class OpenBatches:
     def put(self, slot: int, columns: InstanceColumns) -> None:
         """Put a batch without fault in a slot, in place of what was there."""
         tokens, masks = columns.tokens, columns.masks
-        kept = columns._replace(
-            instance_ids=np.ascontiguousarray(columns.instance_ids),
-            next_sentence_label=np.ascontiguousarray(columns.next_sentence_label),
-        )
-        arrays: list[NDArray[Any]] = [kept.instance_ids, tokens.starts, tokens.input_ids]
-        arrays += [tokens.segment_b_start, kept.next_sentence_label]
+        arrays: list[NDArray[Any]] = [columns.instance_ids, tokens.starts, tokens.input_ids]
+        arrays += [tokens.segment_b_start, columns.next_sentence_label]
         if masks is not None:
             arrays += [masks.starts, masks.positions, masks.token_ids]
-        self._columns[slot] = kept
+        # Kept, so that the addresses stay good; spans are not, which may be a quarter of a batch.
+        self._arrays[slot] = arrays
         self._addresses[slot] = 0
-        self._addresses[slot, : len(arrays)] = [array.ctypes.data for array in arrays]
+        for column, array in enumerate(arrays):
+            assert array.flags.c_contiguous
+            self._addresses[slot, column] = array.ctypes.data
 
     def lengths(self, slot: int) -> NDArray[np.int64]:
         """Return the lengths of all rows of a slot."""
-        return np.diff(self._columns[slot].tokens.starts)
+        return np.diff(self._arrays[slot][_STARTS])
 
     def read(self, places: NDArray[np.int64]) -> InstanceRows:
         """Return the rows at (N, 2) slots and rows within them."""

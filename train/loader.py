@@ -10,7 +10,6 @@ Do not hand it to `accelerator.prepare`: each rank already gets its own share.
 """
 
 import multiprocessing
-import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -21,6 +20,7 @@ from torch.utils.data import DataLoader, Sampler
 from torch.utils.data import Dataset as TorchDataset
 
 from clozemill.pipeline.dataset import Dataset
+from clozemill.pipeline.engine import start_worker
 from clozemill.pipeline.errors import ClozemillError, ConfigError, RunError
 from clozemill.train.collate import PretrainingCollator
 from clozemill.train.instances import MaskedInstances, PretrainingInstances
@@ -283,7 +283,10 @@ def _unchanged(found: Any) -> Any:
 
 
 def _start_worker(number: int) -> None:
-    """Leave the cores to the other workers, and interrupts to the process that started this one."""
+    """Leave the cores to the other workers, and leave with the process that started this one.
+
+    Torch's own watch is on the process that forked it, which with a fork server is another.
+    """
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    start_worker()

@@ -76,9 +76,10 @@ class BatchOrder:
                 many as make a block of 16,384 instances; 1 leaves batches as they are drawn.
 
         Raises:
-            ConfigError: There is no instance, or a size is not at least 1.
+            ConfigError: There is no instance, a size is not at least 1, or the seed does not fit.
         """
         length_window = length_window or max(1, BLOCK_ROWS // max(1, global_batch_size))
+        check_seed(seed)
         for name, value in (
             ("global_batch_size", global_batch_size),
             ("length_window", length_window),
@@ -169,6 +170,12 @@ class BatchOrder:
         second = self._instances.lengths(0, num_rows - (end - begin))
         # numpy sorts 16 bits by radix, several times faster.
         return np.concatenate([first, second]).astype(np.uint16)
+
+
+def check_seed(seed: int) -> None:
+    """Raise `ConfigError` for a seed that is no word of 64 bits."""
+    if not 0 <= seed < 2**64:
+        raise ConfigError(f"seed is {seed}; it must be at least 0 and below 2^64.")
 
 
 def turns_per_step(global_batch_size: int, *, micro_batch_size: int, world_size: int) -> int:

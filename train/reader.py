@@ -105,13 +105,17 @@ class InstanceReader:
 
         Raises:
             IndexError: An instance or a variant is out of range.
+            ValueError: There is not one variant for each instance.
             DatasetError: A shard is damaged; the text names it.
         """
         numbers = np.ascontiguousarray(variants, np.int64)
         num_variants = self.layout.num_variants
+        places = self._locate(indices)
+        if numbers.shape != (len(places),):
+            raise ValueError(f"{len(places)} instances need as many variants, one for each")
         if len(numbers) and not 0 <= numbers.min() <= numbers.max() < num_variants:
             raise IndexError(f"{self.split} stores the variants below {num_variants}")
-        return self._open.overlays(self._locate(indices), numbers)
+        return self._open.overlays(places, numbers)
 
     def lengths(self, begin: int, end: int) -> NDArray[np.int64]:
         """Return the numbers of tokens of the instances from `begin` to before `end`."""
@@ -127,7 +131,7 @@ class InstanceReader:
 
     def _locate(self, indices: ArrayLike) -> NDArray[np.int64]:
         """Return (n, 2) slots and rows of instances, whose record batches are now open."""
-        wanted = np.ascontiguousarray(indices, np.int64)
+        wanted = np.ascontiguousarray(indices, np.int64).reshape(-1)
         places = np.empty((len(wanted), 2), np.int64)
         self._clock += 1
         done = 0

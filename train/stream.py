@@ -34,7 +34,7 @@ from clozemill.pipeline.manifest import Manifest, read_manifest
 from clozemill.pipeline.shards import Shard
 from clozemill.train.gather import OpenBatches, checked_columns, layout_of
 from clozemill.train.instances import MaskedInstances, joined_instances
-from clozemill.train.order import drawn_below, permutation
+from clozemill.train.order import check_seed, drawn_below, permutation
 from clozemill.train.tar_source import read_tar
 from clozemill.train.variants import VariantSchedule, VariantSource
 
@@ -64,6 +64,7 @@ class StreamPlan:
 
     def __post_init__(self) -> None:
         """Raise `ConfigError` for what cannot be."""
+        check_seed(self.seed)
         if self.batch_size < 1:
             raise ConfigError(f"batch_size is {self.batch_size}; it must be at least 1.")
         if not 0 <= self.rank < self.world_size:

@@ -167,6 +167,12 @@ def test_sizes_below_one_are_refused(name: str) -> None:
         BatchOrder(Lengths(np.arange(9)), **settings)
 
 
+@pytest.mark.parametrize("seed", [-1, 2**64])
+def test_seeds_that_are_no_word_are_refused(seed: int) -> None:
+    with pytest.raises(ConfigError, match=f"^seed is {seed}; it must be at least 0 and below 2"):
+        order_of(9, 4, seed=seed)
+
+
 def test_an_order_of_nothing_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"number of instances is 0; it must be at least 1\.$"):
         BatchOrder(Lengths(np.arange(0)), global_batch_size=4)

@@ -124,6 +124,9 @@ def test_numbers_outside_the_split_do_not_exist(built: BuiltDataset) -> None:
     for variant in (-1, 3):
         with pytest.raises(IndexError, match="train stores the variants below 3"):
             reader.overlays([0], [variant])
+    for variants in ([], [0], [0, 0, 0], [[0, 0]]):
+        with pytest.raises(ValueError, match="2 instances need as many variants, one for each"):
+            reader.overlays([0, 1], variants)
     assert rows_read(reader, [last]) == rows_taken(reader.dataset, "train", [last])
 
 

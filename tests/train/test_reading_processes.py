@@ -1,11 +1,13 @@
 """Ranks as real processes, which would hang if one of them had fewer turns than another."""
 
 import json
+import time
 from pathlib import Path
 
+import psutil  # type: ignore[import-untyped]
 import pytest
 from tests.train.dump_rows import GLOBAL_BATCH_SIZE
-from tests.train.processes import run_module
+from tests.train.processes import run_module, start_module
 from tests.train.small_readings import BuiltDataset, rows_expected, with_shards
 
 from clozemill.train.instances import PretrainingInstances
@@ -70,3 +72,25 @@ def test_one_process_goes_on_where_two_stopped(built: BuiltDataset, tmp_path: Pa
     first = steps_read(data.folder, tmp_path, range(5), ranks=2)
     second = steps_read(data.folder, tmp_path, range(5, 12), ranks=1)
     assert first + second == steps_expected(instances, range(12))
+
+
+def test_loader_workers_leave_with_a_process_that_is_killed(
+    built: BuiltDataset, tmp_path: Path
+) -> None:
+    """Also those that wait for work, who would else wait for ever."""
+    process = start_module("tests.train.dump_rows", built().folder, tmp_path, 0, 10**9, 2)
+    root = psutil.Process(process.pid)
+    try:
+        deadline = time.monotonic() + 120
+        while len(children := root.children(recursive=True)) < 4 and time.monotonic() < deadline:
+            time.sleep(0.2)
+        assert len(children) >= 4, "a resource tracker, a fork server and two workers"
+        time.sleep(2)  # until all workers have begun
+    finally:
+        process.kill()
+        process.wait()
+    _, alive = psutil.wait_procs(children, timeout=20)
+    for child in alive:
+        child.kill()
+    process.communicate()
+    assert alive == []

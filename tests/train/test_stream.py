@@ -202,6 +202,7 @@ def test_an_absent_split_is_refused(built: BuiltDataset) -> None:
     ("settings", "said"),
     [
         ({"batch_size": 0}, r"batch_size is 0; it must be at least 1\."),
+        ({"seed": -1}, r"seed is -1; it must be at least 0"),
         ({"rank": 1}, r"rank is 1; with world_size 1 .* at most 0\."),
         ({"location": "s3://b/x.tar"}, r"location is 's3://b/x\.tar'; put \{path\} where"),
     ],
