@@ -87,10 +87,12 @@ def our_step(shape: Shape, contender: Contender, device: torch.device) -> Step:
     from accelerate import Accelerator
 
     from clozemill.train.config import PretrainConfig
+    from clozemill.train.launch import keep_large_blocks
     from clozemill.train.loss import PretrainingObjective
     from clozemill.train.optimizers import make_optimizer
     from clozemill.train.steps import Learner
 
+    keep_large_blocks()
     precision = {"fp32": "no"}.get(contender.precision, contender.precision)
     accelerator = Accelerator(mixed_precision=precision, cpu=device.type == "cpu")
     model = BertForPreTraining(shape.config(contender.dropout)).to(device)
@@ -103,15 +105,26 @@ def our_step(shape: Shape, contender: Contender, device: torch.device) -> Step:
     return lambda: _check(learner.step([batch], number=1, learning_rate=1e-4).is_finite)
 
 
+_SHARED = (
+    "vocab_size",
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+    "hidden_dropout_prob",
+    "attention_probs_dropout_prob",
+)
+"""What both configurations call by the same name."""
+
+
 def their_step(shape: Shape, contender: Contender, device: torch.device) -> Step:
     """Return a step of `transformers` as its documentation shows it."""
     from transformers import BertConfig as TheirConfig
     from transformers import BertForPreTraining as TheirModel
 
     ours = shape.config(contender.dropout)
-    names = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads")
-    names += ("intermediate_size", "hidden_dropout_prob", "attention_probs_dropout_prob")
-    model = TheirModel(TheirConfig(**{name: getattr(ours, name) for name in names})).to(device)
+    model: Any = TheirModel(TheirConfig(**{name: getattr(ours, name) for name in _SHARED}))
+    model = model.to(device)
     model.train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.01)
     batch = shape.batch(device)

@@ -78,16 +78,20 @@ class _InPlace(torch.autograd.Function):
                     logits[rows] = gradient
             if needs_gradient:
                 ctx.save_for_backward(
-                    (logits @ low_weight).to(hidden.dtype),  # (S, V) -> (S, H)
-                    (logits.T @ low_hidden).to(weight.dtype),  # (V, S) -> (V, H)
+                    logits @ low_weight,  # (S, V) -> (S, H)
+                    logits.T @ low_hidden,  # (V, S) -> (V, H)
                     bias_gradient,
                 )
+                ctx.dtypes = hidden.dtype, weight.dtype, bias.dtype
         ctx.mark_non_differentiable(losses, is_correct)
         return losses.sum(), losses, is_correct
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        scaled = (tensor * gradients[0].to(tensor.dtype) for tensor in ctx.saved_tensors)
+        scaled = (
+            tensor.to(dtype, copy=True).mul_(gradients[0])
+            for tensor, dtype in zip(ctx.saved_tensors, ctx.dtypes, strict=True)
+        )
         return (*scaled, None, None)
 
 

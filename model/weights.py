@@ -3,6 +3,7 @@
 Legend: V vocabulary, H hidden, I intermediate, P positions.
 """
 
+import re
 from typing import Any
 
 import torch
@@ -73,6 +74,15 @@ def _mend_ties(model: nn.Module, incompatible: Any) -> None:
     _tie(model)
     missing = incompatible.missing_keys
     missing[:] = [name for name in missing if name not in TIED]
+
+
+def plain_name(name: str) -> str:
+    """Return a tensor's name in the plain model, without what compilers and wrappers add.
+
+    >>> plain_name("module._orig_mod.bert.pooler.dense.bias")
+    'bert.pooler.dense.bias'
+    """
+    return re.sub(r"(?<![^.])(_orig_mod|module)\.", "", name)
 
 
 def tensor_shapes(config: BertConfig) -> dict[str, tuple[int, ...]]:

@@ -12,10 +12,9 @@ from clozemill.model.config import BertConfig, check_fits, preset
 from clozemill.model.convert import load_pretrained
 from clozemill.pipeline.dataset import Dataset, open_dataset
 from clozemill.pipeline.errors import ConfigError, ModelError, RunError
-from clozemill.pipeline.tokenizer import load_tokenizer
-from clozemill.train.checkpoints import Checkpoint, load_checkpoint
+from clozemill.train.checkpoints import STATE_NAME, Checkpoint, load_checkpoint
 from clozemill.train.config import PretrainConfig
-from clozemill.train.encoders import newest_checkpoint
+from clozemill.train.encoders import hash_of_tokenizer_in, newest_checkpoint
 from clozemill.train.facts import RunFacts, current_execution, run_facts
 from clozemill.train.instances import PretrainingInstances
 from clozemill.train.launch import precision_of
@@ -23,7 +22,7 @@ from clozemill.train.loader import LoaderSettings, MicroBatches, evaluation_batc
 from clozemill.train.loss import Batch, PretrainingObjective
 from clozemill.train.optimizers import load_optimizer_tensors, make_optimizer
 from clozemill.train.order import BatchOrder
-from clozemill.train.runs import read_run
+from clozemill.train.runs import RUN_NAME, read_run
 from clozemill.train.schedules import Schedule, make_schedule
 from clozemill.train.steps import Learner
 from clozemill.train.tensors import put_model_tensors
@@ -148,7 +147,8 @@ def model_config(config: PretrainConfig, dataset: Dataset) -> BertConfig:
     """Return the shape of the encoder that a run begins with.
 
     Raises:
-        ConfigError: Next sentences are asked for of a dataset without pairs.
+        ConfigError: Next sentences are asked for of a dataset without pairs, or padding that is
+            longer than the encoder.
         ModelError: The encoder is too small for the dataset.
     """
     has_pairs = dataset.manifest.build_config().has_pairs
@@ -161,13 +161,14 @@ def model_config(config: PretrainConfig, dataset: Dataset) -> BertConfig:
         config.model,
         vocab_size=dataset.manifest.tokenizer.vocab_size,
         hidden_act=config.hidden_act,
+        initializer_range=config.initializer_range,
         hidden_dropout_prob=config.hidden_dropout,
         attention_probs_dropout_prob=config.attention_dropout,
         max_position_embeddings=(config.max_position_embeddings or dataset.manifest.max_seq_length),
         next_sentence=has_pairs if config.next_sentence is None else config.next_sentence,
         pad_token_id=dataset.manifest.tokenizer.special_ids["pad"],
     )
-    _check_fits(shape, dataset)
+    _check_fits(shape, config, dataset)
     return shape
 
 
@@ -185,12 +186,13 @@ def first_model(config: PretrainConfig, dataset: Dataset) -> BertForPreTraining:
         model = BertForPreTraining(_with_dropout(shape, config), seed=config.seed)
     else:
         return BertForPreTraining(model_config(config, dataset), seed=config.seed)
-    _check_fits(model.config, dataset)
+    _check_fits(model.config, config, dataset)
     return model
 
 
 def _pretrained(config: PretrainConfig, folder: str, dataset: Dataset) -> BertForPreTraining:
     """Return the encoder in a folder, with the dropout that the settings ask for."""
+    _check_is_no_run(Path(folder))
     _check_tokenizer(Path(folder), dataset)
     next_sentence = config.next_sentence
     if next_sentence is None and not dataset.manifest.build_config().has_pairs:
@@ -201,12 +203,18 @@ def _pretrained(config: PretrainConfig, folder: str, dataset: Dataset) -> BertFo
     return model
 
 
+def _check_is_no_run(folder: Path) -> None:
+    if any((folder / name).exists() for name in (RUN_NAME, STATE_NAME)):
+        raise ModelError(
+            f"{folder} belongs to a run, which init_from does not read; give the run as "
+            "continue_from, or export it first with clozemill export."
+        )
+
+
 def _check_tokenizer(folder: Path, dataset: Dataset) -> None:
     """Raise `ModelError` if the folder has a tokenizer, and it is not the dataset's."""
-    if not any((folder / name).exists() for name in ("tokenizer.json", "vocab.txt")):
-        return
-    found, expected = load_tokenizer(folder).hash, dataset.manifest.tokenizer.hash
-    if found != expected:
+    found, expected = hash_of_tokenizer_in(folder), dataset.manifest.tokenizer.hash
+    if found not in (None, expected):
         raise ModelError(
             f"{folder} holds the tokenizer {found}, but {dataset.folder} is made with {expected}; "
             "build the dataset with the model's tokenizer."
@@ -221,11 +229,20 @@ def _with_dropout(shape: BertConfig, config: PretrainConfig) -> BertConfig:
     )
 
 
-def _check_fits(shape: BertConfig, dataset: Dataset) -> None:
+def _check_fits(shape: BertConfig, config: PretrainConfig, dataset: Dataset) -> None:
+    """Raise an error unless the encoder can read all rows, with the padding that is asked for."""
     manifest = dataset.manifest
     check_fits(
         shape, vocab_size=manifest.tokenizer.vocab_size, max_seq_length=manifest.max_seq_length
     )
+    multiple = config.pad_to_multiple_of or 1
+    longest = -(-manifest.max_seq_length // multiple) * multiple
+    if longest > shape.max_position_embeddings:
+        raise ConfigError(
+            f"pad_to_multiple_of is {multiple}, which pads the longest rows to {longest} tokens, "
+            f"but the model's max_position_embeddings is {shape.max_position_embeddings}; give "
+            "multiples that fit, or a model with more positions."
+        )
 
 
 def _shape_of_run(folder: Path) -> BertConfig:

@@ -23,8 +23,8 @@ from clozemill.pipeline.files import (
 )
 from clozemill.train.facts import RunFacts
 from clozemill.train.json_records import canonical_json, from_json, parse_object, to_json
-from clozemill.train.metrics import Window
 from clozemill.train.tensors import Tensors, read_tensors, write_tensors
+from clozemill.train.window import Window
 
 FORMAT_VERSION = 1
 """Raised when a reader of the last version would misread a checkpoint."""

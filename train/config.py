@@ -52,6 +52,11 @@ class PretrainConfig:
         "GELU with erf (gelu) or with tanh, as the original (gelu_new).",
         ("gelu", "gelu_new"),
     )
+    initializer_range: float = setting(
+        0.02,
+        "training",
+        "Deviation of fresh weights; narrow encoders learn sooner with more than BERT's 0.02.",
+    )
     hidden_dropout: float = setting(0.1, "training", "Dropout of embeddings and sublayers.")
     attention_dropout: float = setting(0.1, "training", "Dropout of attention weights.")
     max_position_embeddings: int | None = setting(
@@ -233,6 +238,7 @@ class PretrainConfig:
 
 
 _RANGES: dict[str, tuple[float, float]] = {
+    "initializer_range": (1e-6, 1.0),
     "hidden_dropout": (0.0, 0.9),
     "attention_dropout": (0.0, 0.9),
     "max_position_embeddings": (5, 65_535),
@@ -337,7 +343,12 @@ def check_unchanged(saved: Mapping[str, Any], config: PretrainConfig, where: str
         if name not in saved:
             raise RunError(f"{where} does not say its {name}; another clozemill wrote it.")
         if saved[name] != value:
+            remedy = (
+                "without; leave it out"
+                if saved[name] is None
+                else f"with {saved[name]!r}; give that"
+            )
             raise RunError(
-                f"{name} is {value!r}, but {where} was trained with {saved[name]!r}; give that, "
-                "or train into another folder."
+                f"{name} is {value!r}, but {where} was trained {remedy}, or train into another "
+                "folder."
             )

@@ -15,7 +15,7 @@ from clozemill.model.flops import num_parameters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MicroBatch:
+class ForwardSize:
     """The sizes of one forward pass."""
 
     num_rows: int
@@ -56,7 +56,7 @@ class MemoryEstimate:
 
 
 def estimate_memory(
-    shape: BertConfig, batch: MicroBatch, *, precision: str, optimizer: str
+    shape: BertConfig, batch: ForwardSize, *, precision: str, optimizer: str
 ) -> MemoryEstimate:
     """Return the memory of a training step.
 
@@ -76,7 +76,7 @@ def estimate_memory(
     )
 
 
-def _activation_bytes(shape: BertConfig, batch: MicroBatch, size: int) -> int:
+def _activation_bytes(shape: BertConfig, batch: ForwardSize, size: int) -> int:
     """Return the bytes that are kept for the backward pass, where an activation has so many."""
     tokens = batch.num_rows * batch.num_tokens
     has_dropout = shape.hidden_dropout_prob > 0.0

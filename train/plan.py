@@ -12,7 +12,7 @@ from clozemill.train.config import PretrainConfig
 from clozemill.train.launch import choose_precision, start_accelerator
 from clozemill.train.loader import micro_batches
 from clozemill.train.loss import Batch
-from clozemill.train.memory import MemoryEstimate, MicroBatch, estimate_memory
+from clozemill.train.memory import ForwardSize, MemoryEstimate, estimate_memory
 from clozemill.train.variants import VariantSchedule
 
 _ENOUGH_SECONDS = 1.0
@@ -203,7 +203,7 @@ def _memory(
 ) -> MemoryEstimate:
     num_rows = min(config.micro_rows(num_ranks), dataset.num_instances("train"))
     longest = dataset.manifest.max_seq_length
-    batch = MicroBatch(
+    batch = ForwardSize(
         num_rows=num_rows,
         num_tokens=longest,
         num_selected=round(num_rows * longest * _mask_rate(dataset)),

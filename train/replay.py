@@ -13,11 +13,12 @@ from clozemill.pipeline.errors import RunError
 from clozemill.train.assembly import Assembly, assemble, put_checkpoint
 from clozemill.train.checkpoints import defect, list_checkpoints, load_checkpoint
 from clozemill.train.config import PretrainConfig
+from clozemill.train.facts import check_same_run
 from clozemill.train.launch import start_accelerator
 from clozemill.train.loader import micro_batches
 from clozemill.train.loss import Batch
 from clozemill.train.order import micro_batches_of
-from clozemill.train.runs import CHECKPOINTS_NAME
+from clozemill.train.runs import CHECKPOINTS_NAME, read_run
 from clozemill.train.schedules import learning_rate
 from clozemill.train.steps import StepResult, micro_batch_sums
 
@@ -72,14 +73,24 @@ class Replay:
 def replay_step(config: PretrainConfig, step: int) -> Replay:
     """Take a step of a run again, from the newest checkpoint before it; write nothing.
 
+    Args:
+        config: The run's settings and folder.
+        step: Its number, from 1.
+
     Raises:
-        RunError: No checkpoint before the step is complete, or one between is not finite.
+        RunError: The folder holds no run, or one of other settings; it has no such step; no
+            checkpoint before the step is complete; or a step between is not finite.
         ClozemillError: The run's parts cannot be put together.
     """
+    folder = Path(config.out)
+    read_run(folder)
     accelerator = start_accelerator(config)
     parts = assemble(config, accelerator)
-    checkpoint = load_checkpoint(_checkpoint_before(Path(config.out), step))
-    put_checkpoint(checkpoint, parts.model, parts.learner.optimizer, where=Path(config.out))
+    _check_is_step(step, parts.schedule.num_steps)
+    path = _checkpoint_before(folder, step)
+    checkpoint = load_checkpoint(path)
+    check_same_run(checkpoint.state.facts, config, parts.facts, str(path))
+    put_checkpoint(checkpoint, parts.model, parts.learner.optimizer, where=path)
     for number, batches in steps_of(parts, range(checkpoint.state.step, step)):
         instances = () if number < step - 1 else tuple(instance_losses(parts, number, batches))
         rate = learning_rate(parts.schedule, number)
@@ -87,6 +98,11 @@ def replay_step(config: PretrainConfig, step: int) -> Replay:
         if number < step - 1 and not result.is_finite:
             raise RunError(describe_nonfinite(parts, number, batches, result))
     return Replay(step=step, result=result, instances=instances)
+
+
+def _check_is_step(step: int, num_steps: int) -> None:
+    if not 1 <= step <= num_steps:
+        raise RunError(f"step {step} cannot be replayed: the run has the steps 1 to {num_steps}.")
 
 
 def _checkpoint_before(folder: Path, step: int) -> Path:

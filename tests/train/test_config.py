@@ -165,3 +165,9 @@ def test_going_on_with_another_training_setting_is_refused_by_name() -> None:
         "learning_rate is 0.001, but run/step-5 was trained with 0.0005; give that, or train into "
         "another folder."
     )
+
+
+def test_a_training_setting_that_the_run_was_not_given_is_to_be_left_out() -> None:
+    saved = PretrainConfig(steps=9).settings("training")
+    with pytest.raises(RunError, match="is 5, but run was trained without; leave it out, or "):
+        check_unchanged(saved, PretrainConfig(steps=9, num_static_variants=5), "run")

@@ -4,7 +4,7 @@ import sys
 import pytest
 
 from clozemill.model.config import preset
-from clozemill.train.memory import MicroBatch, estimate_memory
+from clozemill.train.memory import ForwardSize, estimate_memory
 
 STEP = r"""
 import re, sys, torch
@@ -69,14 +69,14 @@ def test_a_real_step_takes_about_the_estimated_memory(
         hidden_dropout_prob=dropout,
         attention_probs_dropout_prob=dropout,
     )
-    batch = MicroBatch(num_rows=rows, num_tokens=tokens, num_selected=round(rows * tokens * 0.15))
+    batch = ForwardSize(num_rows=rows, num_tokens=tokens, num_selected=round(rows * tokens * 0.15))
     estimate = estimate_memory(shape, batch, precision=precision, optimizer=optimizer)
     assert 1 / 1.5 < real / estimate.total_bytes < 1.5
 
 
 def test_weights_gradients_and_moments_are_four_numbers_for_each_parameter() -> None:
     shape = preset("base", vocab_size=30_522)
-    batch = MicroBatch(num_rows=1, num_tokens=128, num_selected=19)
+    batch = ForwardSize(num_rows=1, num_tokens=128, num_selected=19)
     memory = estimate_memory(shape, batch, precision="fp32", optimizer="adamw")
     assert memory.weights_bytes == memory.gradients_bytes == 4 * 110_106_428
     assert memory.optimizer_bytes == 8 * 110_106_428
@@ -86,7 +86,7 @@ def test_weights_gradients_and_moments_are_four_numbers_for_each_parameter() -> 
 def test_activations_grow_with_rows_and_with_dropout_of_attention() -> None:
     def activations(rows: int, dropout: float) -> int:
         shape = preset("mini", vocab_size=8_000, attention_probs_dropout_prob=dropout)
-        batch = MicroBatch(num_rows=rows, num_tokens=128, num_selected=19 * rows)
+        batch = ForwardSize(num_rows=rows, num_tokens=128, num_selected=19 * rows)
         memory = estimate_memory(shape, batch, precision="bf16", optimizer="adamw")
         return memory.activations_bytes
 

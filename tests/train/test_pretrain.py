@@ -1,3 +1,4 @@
+import dataclasses
 import math
 import random
 import re
@@ -9,14 +10,14 @@ from typing import Any
 import psutil
 import pytest
 import torch
-from tests.train.conftest import BuiltDataset
 from tests.train.processes import run_module, start_module
+from tests.train.small_readings import BuiltDataset
 
 from clozemill.model.convert import save_pretrained
-from clozemill.pipeline.errors import RunError
+from clozemill.pipeline.errors import ConfigError, ModelError, RunError
 from clozemill.train.checkpoints import MODEL_NAME, list_checkpoints
 from clozemill.train.config import PretrainConfig
-from clozemill.train.encoders import load_encoder
+from clozemill.train.encoders import find_encoder
 from clozemill.train.metrics import (
     EvaluationRow,
     Row,
@@ -295,7 +296,7 @@ def test_loss_that_is_not_finite_names_step_and_instances_and_can_be_replayed(
     built: BuiltDataset, tmp_path: Path
 ) -> None:
     report = pretrain(small_config(built().folder, tmp_path / "first", steps=1))
-    model = load_encoder(report.folder)
+    model = find_encoder(report.folder).model
     with torch.no_grad():
         model.cls.predictions.bias[7] = torch.inf
     save_pretrained(model, tmp_path / "spoiled")
@@ -326,3 +327,38 @@ def test_replay_repeats_what_the_log_says(built: BuiltDataset, tmp_path: Path) -
     assert sorted(path.name for path in (tmp_path / "run").rglob("*")) == before
     with pytest.raises(RunError, match="no complete checkpoint before step 3"):
         replay_step(config, 3)
+
+
+def test_replay_refuses_steps_and_settings_that_the_run_does_not_have(
+    built: BuiltDataset, tmp_path: Path
+) -> None:
+    config = small_config(built().folder, tmp_path / "run", steps=2, checkpoint_every=1)
+    with pytest.raises(RunError, match=r"run holds no run\.json"):
+        replay_step(config, 2)
+    pretrain(config)
+    for step in (0, 3):
+        with pytest.raises(RunError, match=f"step {step} cannot be replayed: .* 1 to 2"):
+            replay_step(config, step)
+    with pytest.raises(RunError, match="seed is 4, but .*step-00000001 was trained with 0"):
+        replay_step(dataclasses.replace(config, seed=4), 2)
+
+
+def test_padding_beyond_the_positions_of_the_encoder_is_refused_before_anything_is_written(
+    built: BuiltDataset, tmp_path: Path
+) -> None:
+    config = small_config(built().folder, tmp_path / "run", steps=1, pad_to_multiple_of=32)
+    with pytest.raises(ConfigError, match="pads the longest rows to 64 tokens, .* is 48"):
+        pretrain(config)
+    assert not (tmp_path / "run").exists()
+    report = pretrain(dataclasses.replace(config, max_position_embeddings=64))
+    assert report.is_finished
+
+
+def test_weights_of_a_run_are_not_taken_for_those_of_a_model(
+    built: BuiltDataset, tmp_path: Path
+) -> None:
+    report = pretrain(small_config(built().folder, tmp_path / "first", steps=1))
+    for folder in (report.folder, report.folder / "checkpoints" / "step-00000001"):
+        config = small_config(built().folder, tmp_path / "run", steps=1, init_from=str(folder))
+        with pytest.raises(ModelError, match="belongs to a run, .*give the run as continue_from"):
+            pretrain(config)
