@@ -73,6 +73,12 @@ def test_pretrain_prints_where_it_stands_and_goes_on(run: Run, data: Path, tmp_p
     assert [row["kind"] for row in found["rows"]] == ["start", "train", "evaluation"]
 
 
+def test_a_folder_named_like_markup_is_named_as_it_is(run: Run, data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "[bold]run[/bold] :x:"
+    done = run("pretrain", data, "--out", out, *FLAGS, "--steps", "1", "--quiet")
+    assert "[bold]run[/bold] :x: has all its 1 steps." in done.out.replace("\n", " ")
+
+
 def test_pretrain_takes_a_step_again(run: Run, data: Path, tmp_path: Path) -> None:
     command = ("pretrain", data, "--out", tmp_path / "run", *FLAGS, "--steps", "3")
     command = (*command, "--checkpoint-every", "1", "--keep", "5", "--quiet")
