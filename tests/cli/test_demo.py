@@ -1,10 +1,15 @@
 import json
+import re
+import sys
 from pathlib import Path
 
 import pytest
 
 from clozemill.cli import cli
 from clozemill.demo import demo_steps, write_corpus
+from clozemill.train.metrics import EvaluationRow, StartRow, exact_columns, read_metrics
+
+README = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
 
 
 def test_the_corpus_of_the_demo_has_speeches_without_stage_notes(tmp_path: Path) -> None:
@@ -16,14 +21,74 @@ def test_the_corpus_of_the_demo_has_speeches_without_stage_notes(tmp_path: Path)
     assert all(record["id"] and record["text"] for record in records)
 
 
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder that the README has, in an empty one."""
+    monkeypatch.chdir(tmp_path)
+    return Path("demo-out")
+
+
 @pytest.mark.slow
-def test_the_demo_runs_every_verb_that_it_shows(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_without_torch_the_demo_shows_the_rest_and_says_what_is_missing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert not cli.main(["demo", "--out", str(tmp_path / "d")], standalone_mode=False)
+    monkeypatch.setitem(sys.modules, "torch", None)  # as if it were not installed
+    assert not cli.main(["demo"], standalone_mode=False)
     shown = capsys.readouterr().out
-    for step in demo_steps(tmp_path / "d"):
+    assert "is sound: " in shown
+    assert "$ clozemill pretrain " not in shown
+    assert shown.endswith(
+        "\nWhat is left to show trains an encoder, for which torch is not installed: pip install "
+        "'clozemill[train]', and run the same command again.\n"
+    )
+    assert sorted(path.name for path in folder.iterdir()) == ["data", "speeches.jsonl", "vocab"]
+
+
+@pytest.mark.slow
+def test_the_demo_runs_every_verb_that_it_shows_and_its_encoder_learns(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert not cli.main(["demo"], standalone_mode=False)
+    shown = capsys.readouterr().out
+    for step in demo_steps(folder):
         assert f"$ clozemill {step.arguments[0]} " in shown
     assert "is sound: " in shown
     assert "variant 1: " in shown
-    assert (tmp_path / "d" / "data" / "manifest.json").exists()
+    _check_trainings(folder, shown)
+    _check_readme(shown)
+
+
+def _check_trainings(folder: Path, shown: str) -> None:
+    """Check that the long run falls below the line, and that the short one is its begin."""
+    static, dynamic = (read_metrics(folder / n / "metrics.jsonl") for n in ("static", "dynamic"))
+    start = static[0]
+    assert isinstance(start, StartRow)
+    last = static[-1]
+    assert isinstance(last, EvaluationRow)
+    assert last.mlm_loss is not None
+    assert start.context_free_loss is not None
+    assert last.mlm_loss < start.context_free_loss - 0.1
+    at_100 = [
+        exact_columns(row)
+        for rows in (static, dynamic)
+        for row in rows
+        if isinstance(row, EvaluationRow) and row.step == 100
+    ]
+    assert len(at_100) == 2
+    assert at_100[0] == at_100[1]
+    measured = re.findall(r"^MLM loss +(\S+) ", shown, re.MULTILINE)
+    assert measured == [f"{last.mlm_loss:.3f}"], "an export is what was trained"
+
+
+def _check_readme(shown: str) -> None:
+    """Check that what the README shows of a demo is what it prints, but for numbers."""
+    (block,) = re.findall(r"What `make demo` prints.*?```\n(.*?)```", README, re.DOTALL)
+    lines = [line for line in block.splitlines() if line]
+    assert len(lines) > 20
+    printed = {_without_numbers(line) for line in shown.splitlines()}
+    assert [line for line in lines if _without_numbers(line) not in printed] == []
+
+
+def _without_numbers(line: str) -> str:
+    """Return a line's words; numbers that a training gives depend on the machine."""
+    return " ".join(re.sub(r"[\d.,]*\d", "0", line).split())

@@ -360,9 +360,12 @@ def test_an_export_is_replaced_only_when_asked_and_only_if_unchanged(
     run: Path, copied: Path
 ) -> None:
     before = (copied / "model.safetensors").read_bytes()
-    with pytest.raises(ConfigError, match="holds an export; use --overwrite to replace it"):
-        export_run(run, copied)
-    export_run(run / "checkpoints" / "step-00000006", copied, overwrite=True)
+    assert export_run(run, copied).step == 9, "the same again is no loss"
+    other = run / "checkpoints" / "step-00000006"
+    with pytest.raises(ConfigError, match="holds another export; use --overwrite to replace it"):
+        export_run(other, copied)
+    assert (copied / "model.safetensors").read_bytes() == before
+    export_run(other, copied, overwrite=True)
     assert (copied / "model.safetensors").read_bytes() != before
     assert sorted(path.name for path in copied.iterdir()) == FILES
     assert [path.name for path in copied.parent.iterdir()] == ["copy"]
@@ -370,7 +373,7 @@ def test_an_export_is_replaced_only_when_asked_and_only_if_unchanged(
     for name, content in (("model.safetensors", before), ("LICENSE", b"mine")):
         shutil.copytree(copied, copied.parent / name)
         (copied.parent / name / name).write_bytes(content)
-        with pytest.raises(ConfigError, match=f"{name} is not what an export wrote, so"):
+        with pytest.raises(ConfigError, match=f"{name} is not what an export wrote, and"):
             export_run(run, copied.parent / name, overwrite=True)
         assert (copied.parent / name / name).read_bytes() == content
 
