@@ -87,7 +87,7 @@ def _data_steps(out: Path) -> tuple[Step, ...]:
                 "A WordPiece vocabulary. The same documents give the same bytes, in any order "
                 "and on any machine."
             ),
-            arguments=("vocab", corpus, "--out", vocab, "--vocab-size", "8000"),
+            arguments=("vocab", corpus, "--out", vocab, "--vocab-size", "3000"),
             writes=True,
         ),
         Step(
@@ -98,7 +98,7 @@ def _data_steps(out: Path) -> tuple[Step, ...]:
             ),
             arguments=(
                 *("build", corpus, "--tokenizer", vocab, "--out", data),
-                *("--source-field", "source", "--id-field", "id"),
+                *("--source-field", "source", "--id-field", "id", "--max-seq-length", "64"),
             ),
             writes=True,
         ),
@@ -116,13 +116,7 @@ def _data_steps(out: Path) -> tuple[Step, ...]:
     )
 
 
-_STEPS = "800"
-_TRAINING = (
-    *("--recipe", "cpu-demo", "--initializer-range", "0.08"),
-    *("--schedule", "wsd", "--warmup-steps", "40", "--eval-every", "100"),
-)
-"""Settings of both trainings: with a rate that falls only at the end, a short one is the begin of
-a long one."""
+_TRAINING = ("--recipe", "cpu-demo")
 
 
 def _training_steps(out: Path) -> tuple[Step, ...]:
@@ -135,7 +129,7 @@ def _training_steps(out: Path) -> tuple[Step, ...]:
                 "beat is the best guess without context: an encoder whose loss is below it has "
                 "learnt to read what stands around a token."
             ),
-            arguments=("pretrain", data, "--out", static, *_TRAINING, "--steps", _STEPS),
+            arguments=("pretrain", data, "--out", static, *_TRAINING),
             writes=True,
             trains=True,
         ),
