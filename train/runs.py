@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from clozemill import __version__
-from clozemill.pipeline.errors import DatasetError, RunError
+from clozemill.pipeline.errors import ConfigError, DatasetError, RunError
 from clozemill.pipeline.files import is_temporary, open_regular, sync_folder, write_json
 from clozemill.pipeline.lock import lock_file
 from clozemill.pipeline.out_folder import check_out
@@ -109,8 +109,10 @@ def open_run(config: PretrainConfig, facts: RunFacts) -> Iterator[Run]:
     Raises:
         RunError: Another training is writing the folder, it holds something else, or the run in
             it or the checkpoint cannot be gone on from.
-        ConfigError: The folder cannot be made.
+        ConfigError: No folder is named, or it cannot be made.
     """
+    if not config.out:
+        raise ConfigError("out is empty; name the run folder to write.")
     out = Path(config.out)
     check_out(out)
     with _locked(out):
