@@ -332,7 +332,7 @@ class BertForPreTraining(nn.Module):
         self.cls = Heads(config)
         tie_weights(self)  # the decoder is the table of token embeddings (V, H)
         if seed is not None:
-            draw_weights(self, seed=seed, deviation=config.initializer_range)
+            draw_weights(self, seed=seed, std=config.initializer_range)
 
     def forward(
         self,

@@ -50,7 +50,7 @@ the heads must divide the features evenly.
     """Segments that `token_type_ids` can tell apart."""
 
     initializer_range: float = 0.02
-    """Deviation of the normal that weights are drawn from, before it is cut off at two of it."""
+    """Standard deviation of the normal that weights are drawn from, before it is cut off at two."""
 
     layer_norm_eps: float = 1e-12
     """Added to the variance in layer normalization."""

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from clozemill.model.bert import BertForPreTraining
 from clozemill.model.config import BertConfig
-from clozemill.model.weights import TIED, tensor_shapes
+from clozemill.model.weights import TIED, plain_name, tensor_shapes
 from clozemill.pipeline.errors import ModelError
 from clozemill.pipeline.files import atomic_file, is_plain_name, open_regular
 
@@ -115,7 +115,7 @@ def unwrapped(model: nn.Module) -> BertForPreTraining:
 def stored_tensors(model: nn.Module) -> dict[str, Tensor]:
     """Return the tensors of a model under their stored names: float32, on the CPU, each once."""
     state = unwrapped(model).state_dict()
-    named = {_plain_name(name): tensor for name, tensor in state.items()}
+    named = {plain_name(name): tensor for name, tensor in state.items()}
     return {
         name: tensor.detach().to("cpu", torch.float32).contiguous()
         for name, tensor in named.items()
@@ -224,7 +224,7 @@ def _canonical(tensors: dict[str, Tensor], folder: Path) -> dict[str, Tensor]:
     """Return the tensors under the names that the model uses, without buffers of old versions."""
     named: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
-        plain = _plain_name(name)
+        plain = _todays_name(name)
         if plain in named:
             raise ModelError(f"{folder} has two tensors {plain}; copy the folder again.")
         if not re.fullmatch(r"bert\.embeddings\.(position_ids|token_type_ids)", plain):
@@ -232,13 +232,13 @@ def _canonical(tensors: dict[str, Tensor], folder: Path) -> dict[str, Tensor]:
     return named
 
 
-def _plain_name(name: str) -> str:
-    """Return a tensor's name without what wrappers add, in today's spelling.
+def _todays_name(name: str) -> str:
+    """Return a tensor's name in the plain model, in today's spelling.
 
-    >>> _plain_name("module._orig_mod.bert.embeddings.LayerNorm.gamma")
+    >>> _todays_name("module.bert.embeddings.LayerNorm.gamma")
     'bert.embeddings.LayerNorm.weight'
     """
-    name = re.sub(r"(?<![^.])(_orig_mod|module)\.", "", name)
+    name = plain_name(name)
     return name.replace("LayerNorm.gamma", "LayerNorm.weight").replace(
         "LayerNorm.beta", "LayerNorm.bias"
     )

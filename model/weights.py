@@ -3,6 +3,7 @@
 Legend: V vocabulary, H hidden, I intermediate, P positions.
 """
 
+import re
 from typing import Any
 
 import torch
@@ -35,13 +36,13 @@ class Embedding(nn.Embedding):
         """Leave the table unset."""
 
 
-def draw_weights(model: nn.Module, *, seed: int, deviation: float) -> None:
+def draw_weights(model: nn.Module, *, seed: int, std: float) -> None:
     """Draw all weights of a model from a seed alone; torch's own generators are not touched.
 
-    Matrices and tables come from a normal distribution cut off at two deviations, biases are 0
-    and normalization starts as the identity (google-research/bert `create_initializer` and
-    TensorFlow's defaults). `deviation` is that of the normal before it is cut, as in TensorFlow;
-    what is left has 0.88 of it. Differs from Hugging Face, which cuts nothing.
+    Matrices and tables come from a normal distribution cut off at two standard deviations, biases
+    are 0 and normalization starts as the identity (google-research/bert `create_initializer` and
+    TensorFlow's defaults). `std` is the standard deviation before the cut, as in TensorFlow; what
+    is left has 0.88 of it. Differs from Hugging Face, which cuts nothing.
     """
     generator = torch.Generator().manual_seed(seed)
     for name, parameter in model.named_parameters():  # a tied tensor comes once
@@ -50,8 +51,8 @@ def draw_weights(model: nn.Module, *, seed: int, deviation: float) -> None:
         elif name.endswith("LayerNorm.weight"):
             nn.init.ones_(parameter)
         else:
-            bound = 2 * deviation
-            nn.init.trunc_normal_(parameter, std=deviation, a=-bound, b=bound, generator=generator)
+            bound = 2 * std
+            nn.init.trunc_normal_(parameter, std=std, a=-bound, b=bound, generator=generator)
 
 
 def tie_weights(model: nn.Module) -> None:
@@ -73,6 +74,15 @@ def _mend_ties(model: nn.Module, incompatible: Any) -> None:
     _tie(model)
     missing = incompatible.missing_keys
     missing[:] = [name for name in missing if name not in TIED]
+
+
+def plain_name(name: str) -> str:
+    """Return a tensor's name in the plain model, without what compilers and wrappers add.
+
+    >>> plain_name("module._orig_mod.bert.pooler.dense.bias")
+    'bert.pooler.dense.bias'
+    """
+    return re.sub(r"(?<![^.])(_orig_mod|module)\.", "", name)
 
 
 def tensor_shapes(config: BertConfig) -> dict[str, tuple[int, ...]]:

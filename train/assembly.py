@@ -12,10 +12,9 @@ from clozemill.model.config import BertConfig, check_fits, preset
 from clozemill.model.convert import load_pretrained
 from clozemill.pipeline.dataset import Dataset, open_dataset
 from clozemill.pipeline.errors import ConfigError, ModelError, RunError
-from clozemill.pipeline.tokenizer import load_tokenizer
 from clozemill.train.checkpoints import STATE_NAME, Checkpoint, load_checkpoint
 from clozemill.train.config import PretrainConfig
-from clozemill.train.encoders import newest_checkpoint
+from clozemill.train.encoders import hash_of_tokenizer_in, newest_checkpoint
 from clozemill.train.facts import RunFacts, current_execution, run_facts
 from clozemill.train.instances import PretrainingInstances
 from clozemill.train.launch import precision_of
@@ -214,10 +213,8 @@ def _check_is_no_run(folder: Path) -> None:
 
 def _check_tokenizer(folder: Path, dataset: Dataset) -> None:
     """Raise `ModelError` if the folder has a tokenizer, and it is not the dataset's."""
-    if not any((folder / name).exists() for name in ("tokenizer.json", "vocab.txt")):
-        return
-    found, expected = load_tokenizer(folder).hash, dataset.manifest.tokenizer.hash
-    if found != expected:
+    found, expected = hash_of_tokenizer_in(folder), dataset.manifest.tokenizer.hash
+    if found not in (None, expected):
         raise ModelError(
             f"{folder} holds the tokenizer {found}, but {dataset.folder} is made with {expected}; "
             "build the dataset with the model's tokenizer."

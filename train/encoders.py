@@ -44,9 +44,18 @@ class TrainedEncoder:
         """
         if self.state is not None:
             return self.state.facts.dataset.tokenizer_hash
-        if any((self.folder / name).exists() for name in _TOKENIZER_FILES):
-            return load_tokenizer(self.folder).hash
-        return None
+        return hash_of_tokenizer_in(self.folder)
+
+
+def hash_of_tokenizer_in(folder: Path) -> str | None:
+    """Return the hash of the tokenizer that a folder holds beside its weights, or None.
+
+    Raises:
+        TokenizerError: It cannot be used.
+    """
+    if any((folder / name).exists() for name in _TOKENIZER_FILES):
+        return load_tokenizer(folder).hash
+    return None
 
 
 def find_encoder(path: Path) -> TrainedEncoder:
@@ -66,11 +75,6 @@ def find_encoder(path: Path) -> TrainedEncoder:
     checkpoint = load_checkpoint(folder)
     model = encoder_of_checkpoint(checkpoint, where=folder)
     return TrainedEncoder(folder=folder, model=model, state=checkpoint.state)
-
-
-def load_encoder(path: Path) -> BertForPreTraining:
-    """Return the encoder that a folder holds; see `find_encoder`."""
-    return find_encoder(path).model
 
 
 def newest_checkpoint(path: Path) -> Path:

@@ -11,7 +11,6 @@ from clozemill.train.assembly import VALIDATION, Assembly
 from clozemill.train.checkpoints import Checkpoint, TrainingState, rotate, save_checkpoint
 from clozemill.train.launch import StopRequest, on_main
 from clozemill.train.loss import Batch
-from clozemill.train.metrics import Window
 from clozemill.train.optimizers import optimizer_tensors
 from clozemill.train.replay import describe_nonfinite, steps_of
 from clozemill.train.reporting import Reporter
@@ -19,6 +18,7 @@ from clozemill.train.runs import Run
 from clozemill.train.schedules import learning_rate
 from clozemill.train.steps import StepResult, evaluate
 from clozemill.train.tensors import model_tensors
+from clozemill.train.window import Window
 
 Item = TypeVar("Item")
 
@@ -29,7 +29,7 @@ class Loop:
     def __init__(self, parts: Assembly, run: Run, reporter: Reporter) -> None:
         """Stand where the run's checkpoint stands, else at the beginning."""
         self.parts = parts
-        self.folder = run
+        self._checkpoints = run.checkpoints
         self.reporter = reporter
         self.step = run.step or 0
         """Optimizer updates done."""
@@ -140,14 +140,14 @@ class Loop:
         self.reporter.sync()
         learner = self.parts.learner
         save_checkpoint(
-            self.folder.checkpoints,
+            self._checkpoints,
             Checkpoint(
                 state=self._state(),
                 model=model_tensors(self.parts.model),
                 optimizer=optimizer_tensors(learner.optimizer, self.parts.model),
             ),
         )
-        rotate(self.folder.checkpoints, self.parts.config.keep)
+        rotate(self._checkpoints, self.parts.config.keep)
 
     def _state(self) -> TrainingState:
         parts, order = self.parts, self.parts.order

@@ -53,7 +53,7 @@ class Targets(NamedTuple):
 
 
 class LossSums(NamedTuple):
-    """Sums over a micro-batch, named as in `metrics.Window`; only the first two have gradients."""
+    """Sums over a micro-batch, named as in `Window`; only the first two have gradients."""
 
     mlm_loss_sum: Tensor
     """Cross-entropy in nats, summed over the selected positions."""

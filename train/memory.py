@@ -15,7 +15,7 @@ from clozemill.model.flops import num_parameters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MicroBatch:
+class ForwardSize:
     """The sizes of one forward pass."""
 
     num_rows: int
@@ -56,7 +56,7 @@ class MemoryEstimate:
 
 
 def estimate_memory(
-    shape: BertConfig, batch: MicroBatch, *, precision: str, optimizer: str
+    shape: BertConfig, batch: ForwardSize, *, precision: str, optimizer: str, device: str = "cpu"
 ) -> MemoryEstimate:
     """Return the memory of a training step.
 
@@ -65,6 +65,7 @@ def estimate_memory(
         batch: Its largest micro-batch.
         precision: fp32, bf16 or fp16.
         optimizer: adamw, bert-adam or lamb.
+        device: cpu or cuda, which keep different parts of the loss.
     """
     size = num_parameters(shape)
     is_short = precision != "fp32"
@@ -72,11 +73,12 @@ def estimate_memory(
         weights_bytes=size * (6 if is_short else 4),
         gradients_bytes=size * 4,
         optimizer_bytes=size * (16 if optimizer == "lamb" else 8),
-        activations_bytes=_activation_bytes(shape, batch, 2 if is_short else 4),
+        activations_bytes=_activation_bytes(shape, batch, 2 if is_short else 4)
+        + _logits_bytes(shape, batch, 2 if is_short else 4, device),
     )
 
 
-def _activation_bytes(shape: BertConfig, batch: MicroBatch, size: int) -> int:
+def _activation_bytes(shape: BertConfig, batch: ForwardSize, size: int) -> int:
     """Return the bytes that are kept for the backward pass, where an activation has so many."""
     tokens = batch.num_rows * batch.num_tokens
     has_dropout = shape.hidden_dropout_prob > 0.0
@@ -87,6 +89,13 @@ def _activation_bytes(shape: BertConfig, batch: MicroBatch, size: int) -> int:
         # The formula keeps probabilities, what dropout leaves of them, and what it dropped.
         per_token += shape.num_attention_heads * batch.num_tokens * (2 * size + 1)
     embeddings = tokens * shape.hidden_size * (4 + size)
+    return shape.num_hidden_layers * tokens * per_token + embeddings
+
+
+def _logits_bytes(shape: BertConfig, batch: ForwardSize, size: int, device: str) -> int:
+    """Return the bytes that the loss over the vocabulary takes, where a logit has so many."""
+    num_logits = batch.num_selected * shape.vocab_size
+    if device == "cpu":
+        return num_logits * size  # once, in place: see `model/vocabulary_loss.py`
     # Logits, their logarithms in fp32, and the gradients of both.
-    heads = batch.num_selected * shape.vocab_size * 2 * (size + 4)
-    return shape.num_hidden_layers * tokens * per_token + embeddings + heads
+    return num_logits * 2 * (size + 4)

@@ -19,9 +19,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from clozemill.model.weights import plain_name
 from clozemill.pipeline.errors import RunError
 from clozemill.train.config import PretrainConfig
-from clozemill.train.tensors import plain_name
 
 _EXEMPT = ("LayerNorm", "layer_norm", "bias")
 """A parameter with one of these in its name does not decay

@@ -24,7 +24,7 @@ from clozemill.pipeline import draws
 from clozemill.pipeline.errors import ConfigError
 from clozemill.pipeline.jit import kernel
 
-BLOCK_ROWS = 16_384
+_DEFAULT_BLOCK_ROWS = 16_384
 """Instances of a block, about, where no length window is asked for."""
 
 _KEPT_BLOCKS = 2
@@ -78,7 +78,7 @@ class BatchOrder:
         Raises:
             ConfigError: There is no instance, a size is not at least 1, or the seed does not fit.
         """
-        length_window = length_window or max(1, BLOCK_ROWS // max(1, global_batch_size))
+        length_window = length_window or max(1, _DEFAULT_BLOCK_ROWS // max(1, global_batch_size))
         check_seed(seed)
         for name, value in (
             ("global_batch_size", global_batch_size),

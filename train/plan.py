@@ -4,6 +4,8 @@ import math
 import time
 from dataclasses import dataclass
 
+import torch
+
 from clozemill.model.config import BertConfig
 from clozemill.model.flops import num_parameters, training_flops
 from clozemill.pipeline.dataset import Dataset, open_dataset
@@ -12,7 +14,7 @@ from clozemill.train.config import PretrainConfig
 from clozemill.train.launch import choose_precision, start_accelerator
 from clozemill.train.loader import micro_batches
 from clozemill.train.loss import Batch
-from clozemill.train.memory import MemoryEstimate, MicroBatch, estimate_memory
+from clozemill.train.memory import ForwardSize, MemoryEstimate, estimate_memory
 from clozemill.train.variants import VariantSchedule
 
 _ENOUGH_SECONDS = 1.0
@@ -203,13 +205,17 @@ def _memory(
 ) -> MemoryEstimate:
     num_rows = min(config.micro_rows(num_ranks), dataset.num_instances("train"))
     longest = dataset.manifest.max_seq_length
-    batch = MicroBatch(
+    batch = ForwardSize(
         num_rows=num_rows,
         num_tokens=longest,
         num_selected=round(num_rows * longest * _mask_rate(dataset)),
     )
     return estimate_memory(
-        shape, batch, precision=choose_precision(config.precision), optimizer=config.optimizer
+        shape,
+        batch,
+        precision=choose_precision(config.precision),
+        optimizer=config.optimizer,
+        device="cuda" if torch.cuda.is_available() else "cpu",
     )
 
 

@@ -19,10 +19,11 @@ from clozemill.pipeline.errors import RunError
 from clozemill.train.assembly import Assembly
 from clozemill.train.baselines import measure_baselines
 from clozemill.train.launch import precision_of
-from clozemill.train.metrics import Measured, MetricsLog, Row, cannot_write, start_row
+from clozemill.train.metrics import MetricsLog, Row, cannot_write, start_row
 from clozemill.train.optimizers import decay_names
 from clozemill.train.runs import Run
 from clozemill.train.throughput import device_peak
+from clozemill.train.window import Measured
 
 OnRow: TypeAlias = Callable[[Row], None]
 

@@ -17,8 +17,8 @@ from torch import nn
 
 from clozemill.train.collate import IGNORED
 from clozemill.train.loss import Batch, Inputs, LossSums, Targets, find_inputs, find_targets
-from clozemill.train.metrics import Window
 from clozemill.train.optimizers import set_learning_rate
+from clozemill.train.window import Window
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +147,7 @@ def seed_dropout(seed: int, step: int, micro_batch: int) -> None:
 
 
 def count_batch(batch: Batch, mask_id: int) -> dict[str, int]:
-    """Return the counts of a micro-batch, named as in `metrics.Window`."""
+    """Return the counts of a micro-batch, named as in `Window`."""
     is_selected = batch["labels"] != IGNORED
     rows = len(batch["input_ids"])
     return {

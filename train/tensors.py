@@ -14,21 +14,13 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from clozemill.model.weights import plain_name
 from clozemill.pipeline.errors import RunError
 
 Tensors = dict[str, Tensor]
 """Tensors by name, none sharing memory with another."""
 
 _OS_ERROR = re.compile(r"\(os error (\d+)\)")
-
-
-def plain_name(name: str) -> str:
-    """Return a parameter's name in the plain model.
-
-    >>> plain_name("module._orig_mod.bert.pooler.dense.bias")
-    'bert.pooler.dense.bias'
-    """
-    return name.replace("_orig_mod.", "").removeprefix("module.")
 
 
 def model_tensors(model: nn.Module) -> Tensors:

@@ -1,6 +1,6 @@
-"""What a machine could do at most, and the share of it that a training step uses.
+"""What a machine could do at most: the whole of which a step's `mfu` is a share.
 
-The share is the model FLOPs utilization (Chowdhery et al. 2022, appendix B): the multiplications
+That is the model FLOPs utilization (Chowdhery et al. 2022, appendix B): the multiplications
 and additions that the step's matrix products need (`model.flops`), over its seconds, over the
 peak of the device. Work that the model does not need, such as padding, does not count as done.
 """
@@ -101,12 +101,3 @@ def _timed_product(matrix: Tensor, out: Tensor) -> float:
     if matrix.device.type == "cuda":
         torch.cuda.synchronize(matrix.device)
     return time.perf_counter() - begin
-
-
-def utilization(flops: float, *, seconds: float, peak: Peak, num_ranks: int = 1) -> float:
-    """Return the share of the peak of all ranks that so many model FLOPs in a time are.
-
-    >>> utilization(3e12, seconds=2.0, peak=Peak(flops_per_second=3e12, source="measured"))
-    0.5
-    """
-    return flops / seconds / (peak.flops_per_second * num_ranks)

@@ -7,8 +7,8 @@ from typing import Any
 
 import duckdb
 import pytest
+from tests.train.small_rows import start_row_of_a_corpus, train_row, window
 from tests.train.small_runs import save_steps
-from tests.train.test_metrics import start, train_row, window
 
 from clozemill.train.metrics import ROW_KINDS, MetricsLog
 
@@ -21,7 +21,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     save_steps(tmp_path / "RUN" / "checkpoints", 5)
     with MetricsLog(tmp_path / "RUN" / "metrics.jsonl") as log:
-        log.append(start())
+        log.append(start_row_of_a_corpus())
         log.append(train_row(5))
         log.append(window().evaluation_row(step=5, split="validation"))
     return tmp_path / "RUN"

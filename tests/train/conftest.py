@@ -1,6 +1,5 @@
 """What the tests of reading share: one corpus, built in every format."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,18 +9,9 @@ from tests.pipeline.small_corpora import (
     write_json_lines,
     write_tokenizer,
 )
+from tests.train.small_readings import BuiltDataset
 
 from clozemill.pipeline.dataset import Dataset, open_dataset
-
-LAYOUTS = [
-    ("arrow", "none"),
-    ("arrow", "zstd"),
-    ("webdataset", "none"),
-    ("webdataset", "lz4"),
-]
-"""Format and compression: what may not matter to what is read."""
-
-BuiltDataset = Callable[..., Dataset]
 
 
 @pytest.fixture(scope="session")

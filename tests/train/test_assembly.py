@@ -1,4 +1,4 @@
-from tests.train.conftest import BuiltDataset
+from tests.train.small_readings import BuiltDataset
 
 from clozemill.train.assembly import assemble
 from clozemill.train.config import PretrainConfig

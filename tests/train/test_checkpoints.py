@@ -18,9 +18,9 @@ from clozemill.train.checkpoints import (
     rotate,
     save_checkpoint,
 )
-from clozemill.train.metrics import Window
 from clozemill.train.optimizers import load_optimizer_tensors
 from clozemill.train.tensors import put_model_tensors
+from clozemill.train.window import Window
 
 
 def names(folder: Path) -> list[str]:

@@ -12,7 +12,7 @@ from tests.pipeline.small_corpora import (
     write_json_lines,
     write_tokenizer,
 )
-from tests.train.conftest import BuiltDataset
+from tests.train.small_readings import BuiltDataset
 from tests.train.trained_runs import train_briefly
 
 from clozemill.model.convert import save_pretrained

@@ -17,8 +17,8 @@ import transformers
 import yaml
 from tests.model.small_models import small_model
 from tests.pipeline.small_corpora import SPECIALS, make_texts
-from tests.train.conftest import BuiltDataset
 from tests.train.processes import run_module
+from tests.train.small_readings import BuiltDataset
 from tests.train.small_runs import small_state
 from tests.train.trained_runs import train_briefly
 from tokenizers import normalizers
@@ -29,7 +29,7 @@ from clozemill.pipeline.errors import ConfigError, RunError, TokenizerError
 from clozemill.pipeline.tokenizer import load_tokenizer, make_tokenizer
 from clozemill.pipeline.tokenizer_files import wordpiece_state
 from clozemill.train.checkpoints import MODEL_NAME
-from clozemill.train.encoders import find_encoder, load_encoder
+from clozemill.train.encoders import find_encoder
 from clozemill.train.export import export_run, write_export
 from clozemill.train.export_checks import check_like_transformers, check_reloads
 from clozemill.train.metrics import EvaluationRow, read_metrics
@@ -173,7 +173,7 @@ def test_an_export_comes_back_as_the_run_that_it_was(
 ) -> None:
     train_briefly(built().folder, tmp_path / "run", **settings)
     export_run(tmp_path / "run", tmp_path / "model")
-    ours, original = load_encoder(tmp_path / "model"), load_encoder(tmp_path / "run")
+    ours, original = find_encoder(tmp_path / "model").model, find_encoder(tmp_path / "run").model
     assert ours.config == original.config
     for name, tensor in original.state_dict().items():
         assert torch.equal(tensor, ours.state_dict()[name])
@@ -197,7 +197,9 @@ def test_a_resumed_run_and_a_single_checkpoint_can_be_exported(
     assert report.notices == (
         "no evaluation is logged up to this step, so the card has no results.",
     )
-    assert load_encoder(copied_run.parent / "c").config == load_encoder(checkpoint).config
+    assert (
+        find_encoder(copied_run.parent / "c").model.config == find_encoder(checkpoint).model.config
+    )
 
 
 @pytest.mark.slow
@@ -427,7 +429,7 @@ def test_a_checkpoint_that_lies_about_its_model_is_refused_at_once(
     checkpoint = copied_run / "checkpoints" / "step-00000009"
     edit_state(checkpoint, path, value)
     with pytest.raises(RunError, match=message):
-        load_encoder(checkpoint)
+        find_encoder(checkpoint)
 
 
 def test_weights_that_are_not_finite_are_refused_and_nothing_is_left(

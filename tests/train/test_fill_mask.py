@@ -9,7 +9,7 @@ import torch
 import transformers
 from tests.model.small_models import small_model
 from tests.pipeline.small_corpora import SPECIALS, make_texts, write_tokenizer
-from tests.train.conftest import BuiltDataset
+from tests.train.small_readings import BuiltDataset
 from tests.train.trained_runs import train_briefly
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 

@@ -7,93 +7,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.train.small_rows import start_row_of_a_corpus, train_row, window
 
 from clozemill.pipeline.errors import RunError
-from clozemill.train.baselines import Baselines
-from clozemill.train.json_records import from_json, to_json
 from clozemill.train.metrics import (
     METRICS_NAME,
-    Measured,
     MetricsLog,
-    StartRow,
-    TrainRow,
-    Window,
     exact_columns,
     read_metrics,
     row_line,
-    start_row,
 )
 from clozemill.training_tables import row_text
-
-
-def window(**sums: float) -> Window:
-    defaults: dict[str, float] = {
-        "steps": 1,
-        "mlm_loss_sum": 30.0,
-        "mask_only_loss_sum": 24.0,
-        "nsp_loss_sum": 2.0,
-        "selected": 10,
-        "mask_only": 8,
-        "mlm_correct": 1,
-        "pairs": 4,
-        "nsp_correct": 3,
-        "instances": 4,
-        "tokens": 90,
-        "positions": 120,
-        "seconds": 2.0,
-        "data_wait_seconds": 0.5,
-        "flops": 1e9,
-    }
-    return Window(**{**defaults, **sums})  # type: ignore[arg-type]
-
-
-def train_row(step: int, sums: Window | None = None) -> TrainRow:
-    return (sums or window()).train_row(
-        step=step,
-        epoch=0,
-        learning_rate=1e-4,
-        gradient_norm=1.25,
-        measured=Measured(peak_flops=1e10, peak_memory_bytes=1 << 30),
-    )
-
-
-def start() -> StartRow:
-    return start_row(
-        Baselines(
-            split="validation",
-            num_instances=40,
-            num_selected=300,
-            num_train_instances=4_000,
-            even_loss=math.log(11),
-            unigram_entropy=2.0,
-            mask_token_loss=2.1,
-            context_free_loss=1.9,
-            context_free_accuracy=0.1,
-            nsp_even_loss=math.log(2),
-            nsp_majority_accuracy=0.55,
-            nsp_length_loss=0.6,
-            nsp_length_accuracy=None,
-        )
-    )
-
-
-def test_a_row_holds_the_means_of_its_sums() -> None:
-    row = train_row(5)
-    assert (row.mlm_loss, row.mask_only_loss, row.nsp_loss) == (3.0, 3.0, 0.5)
-    assert (row.mlm_accuracy, row.nsp_accuracy, row.padding_share) == (0.1, 0.75, 0.25)
-    assert (row.tokens_per_second, row.selected_per_second) == (45.0, 5.0)
-    assert (row.data_wait_share, row.mfu) == (0.25, 0.05)
-
-
-def test_losses_are_means_over_tokens_of_all_steps_and_not_means_of_steps() -> None:
-    sums = Window(selected=1, mlm_loss_sum=4.0) + Window(selected=9, mlm_loss_sum=9.0)
-    assert sums.evaluation_row(step=1, split="validation").mlm_loss == 1.3
-
-
-def test_what_was_not_counted_is_null_with_a_reason() -> None:
-    row = Window(steps=1, instances=2, tokens=9, positions=9).evaluation_row(step=1, split="train")
-    assert row.mlm_loss is None
-    assert row.absent["mlm_loss"] == row.absent["nsp_accuracy"] == "none counted"
 
 
 def test_numbers_that_are_not_finite_are_null_with_a_reason() -> None:
@@ -105,7 +29,11 @@ def test_numbers_that_are_not_finite_are_null_with_a_reason() -> None:
 
 def test_rows_read_back_are_those_appended(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
-    rows = [start(), train_row(1), window().evaluation_row(step=1, split="validation")]
+    rows = [
+        start_row_of_a_corpus(),
+        train_row(1),
+        window().evaluation_row(step=1, split="validation"),
+    ]
     with MetricsLog(path) as log:
         for number, row in enumerate(rows, start=1):
             log.append(row)
@@ -142,11 +70,6 @@ def test_a_damaged_line_is_named(tmp_path: Path) -> None:
     path.write_text(row_line(train_row(1)) + "rubbish\n" + row_line(train_row(2)))
     with pytest.raises(RunError, match=r"metrics.jsonl:2 is not JSON"):
         MetricsLog(path, last_step=2)
-
-
-def test_sums_survive_json_to_the_last_bit() -> None:
-    sums = window(mlm_loss_sum=0.1 + 0.2, nsp_loss_sum=1 / 3, flops=1e300 / 7)
-    assert from_json(Window, json.loads(json.dumps(to_json(sums))), "w") == sums
 
 
 @pytest.fixture
@@ -217,7 +140,7 @@ def test_a_log_that_is_no_file_is_refused_and_not_waited_for(tmp_path: Path) -> 
 
 def test_the_lines_to_beat_of_data_without_pairs_have_no_next_sentences() -> None:
     row = dataclasses.replace(
-        start(), context_free_loss=3.0, even_loss=4.0, nsp_length_accuracy=0.5
+        start_row_of_a_corpus(), context_free_loss=3.0, even_loss=4.0, nsp_length_accuracy=0.5
     )
     text = "lines to beat: MLM 3.000 nats without context (evenly 4.000)"
     assert row_text(row) == f"{text}, NSP accuracy 50.0% from lengths alone"

@@ -10,14 +10,14 @@ from typing import Any
 import psutil
 import pytest
 import torch
-from tests.train.conftest import BuiltDataset
 from tests.train.processes import run_module, start_module
+from tests.train.small_readings import BuiltDataset
 
 from clozemill.model.convert import save_pretrained
 from clozemill.pipeline.errors import ConfigError, ModelError, RunError
 from clozemill.train.checkpoints import MODEL_NAME, list_checkpoints
 from clozemill.train.config import PretrainConfig
-from clozemill.train.encoders import load_encoder
+from clozemill.train.encoders import find_encoder
 from clozemill.train.metrics import (
     EvaluationRow,
     Row,
@@ -297,7 +297,7 @@ def test_loss_that_is_not_finite_names_step_and_instances_and_can_be_replayed(
     built: BuiltDataset, tmp_path: Path
 ) -> None:
     report = pretrain(small_config(built().folder, tmp_path / "first", steps=1))
-    model = load_encoder(report.folder)
+    model = find_encoder(report.folder).model
     with torch.no_grad():
         model.cls.predictions.bias[7] = torch.inf
     save_pretrained(model, tmp_path / "spoiled")

@@ -3,9 +3,9 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from tests.train.conftest import BuiltDataset
 from tests.train.one_step import GLOBAL_BATCH_SIZE, take_step
 from tests.train.processes import run_module
+from tests.train.small_readings import BuiltDataset
 
 from clozemill.train.steps import seed_dropout
 

@@ -2,11 +2,9 @@ import pytest
 import torch
 
 from clozemill.train.throughput import (
-    Peak,
     data_sheet_peak,
     device_peak,
     measure_peak,
-    utilization,
 )
 
 
@@ -39,11 +37,6 @@ def test_the_peak_of_a_cpu_is_measured_and_about_the_same_again() -> None:
     assert first.source == "measured"
     assert first.flops_per_second > 1e9
     assert 0.1 < first.flops_per_second / second < 10
-
-
-def test_utilization_is_the_share_of_all_ranks() -> None:
-    peak = Peak(flops_per_second=1e12, source="measured")
-    assert utilization(8e12, seconds=8.0, peak=peak, num_ranks=2) == 0.5
 
 
 @pytest.mark.gpu

@@ -13,10 +13,11 @@ from tests.train.small_runs import SmallTraining, small_checkpoint, small_facts,
 
 from clozemill.train.checkpoints import Checkpoint, load_checkpoint, rotate, save_checkpoint
 from clozemill.train.config import PretrainConfig
-from clozemill.train.metrics import Measured, MetricsLog, Window
+from clozemill.train.metrics import MetricsLog
 from clozemill.train.optimizers import load_optimizer_tensors
 from clozemill.train.runs import Run, open_run
 from clozemill.train.tensors import put_model_tensors
+from clozemill.train.window import Measured, Window
 
 
 def train(folder: Path, num_steps: int) -> SmallTraining:

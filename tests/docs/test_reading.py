@@ -91,10 +91,10 @@ def test_the_trainer_of_transformers_sees_our_steps(work: Path) -> None:
 
 
 def test_evaluation_counts_what_is_predicted() -> None:
-    names = run("num_predicted")
+    names = run("evaluation_batches(")
     dataset = names["open_dataset"]("data")
     rows = [row for b in dataset.batches("validation") for row in b.column("masks").to_pylist()]
-    assert names["num_predicted"] == sum(len(row[0]) for row in rows) > 50
+    assert names["num_selected"] == sum(len(row[0]) for row in rows) > 50
 
 
 def test_the_stream_yields_two_epochs() -> None:
