@@ -182,7 +182,7 @@ def first_model(config: PretrainConfig, dataset: Dataset) -> BertForPreTraining:
     if config.init_from is not None:
         model = _pretrained(config, config.init_from, dataset)
     elif config.continue_from is not None:
-        shape = _shape_of_run(Path(config.continue_from))
+        shape = _shape_of_run(config, Path(config.continue_from), dataset)
         model = BertForPreTraining(_with_dropout(shape, config), seed=config.seed)
     else:
         return BertForPreTraining(model_config(config, dataset), seed=config.seed)
@@ -245,8 +245,24 @@ def _check_fits(shape: BertConfig, config: PretrainConfig, dataset: Dataset) -> 
         )
 
 
-def _shape_of_run(folder: Path) -> BertConfig:
-    return BertConfig(**read_run(folder).facts.model)
+def _shape_of_run(config: PretrainConfig, folder: Path, dataset: Dataset) -> BertConfig:
+    """Return the shape of the encoder of a run to continue from; it cannot grow on the way."""
+    shape = BertConfig(**read_run(folder).facts.model)
+    longest, num_positions = dataset.manifest.max_seq_length, shape.max_position_embeddings
+    if longest > num_positions:
+        raise ModelError(
+            f"{folder} was trained with max_position_embeddings {num_positions}, but "
+            f"{dataset.folder} has rows of {longest} tokens; train the first phase with "
+            f"--max-position-embeddings {longest}, or build shorter rows."
+        )
+    for name in ("max_position_embeddings", "next_sentence"):
+        asked, found = getattr(config, name), getattr(shape, name)
+        if asked not in (None, found):
+            raise ConfigError(
+                f"{name} is {asked!r}, but {folder}, which the run continues from, has {found!r}; "
+                "leave it out."
+            )
+    return shape
 
 
 def _make_learner(

@@ -19,10 +19,9 @@ from clozemill.pipeline.files import (
     atomic_folder,
     file_checksum,
     is_temporary,
-    open_regular,
 )
 from clozemill.train.facts import RunFacts
-from clozemill.train.json_records import canonical_json, from_json, parse_object, to_json
+from clozemill.train.json_records import canonical_json, from_json, read_object, to_json
 from clozemill.train.tensors import Tensors, read_tensors, write_tensors
 from clozemill.train.window import Window
 
@@ -32,7 +31,6 @@ FORMAT_VERSION = 1
 MODEL_NAME, OPTIMIZER_NAME, STATE_NAME = "model.safetensors", "optimizer.safetensors", "state.json"
 _TENSOR_FILES = (MODEL_NAME, OPTIMIZER_NAME)
 _STEP_FOLDER = re.compile(r"step-(\d{1,18})")
-_MOST_STATE_BYTES = 1 << 24
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -285,20 +283,7 @@ def _write_state(folder: Path, state: TrainingState) -> None:
 
 def _read_state_file(path: Path) -> _StateFile:
     where = path / STATE_NAME
-    try:
-        with open_regular(where) as stream:
-            data = stream.read(_MOST_STATE_BYTES + 1)
-    except OSError as error:
-        raise RunError(f"cannot read {where}: {error.strerror or error}.") from error
-    if len(data) > _MOST_STATE_BYTES:
-        raise RunError(f"{where} has more than {_MOST_STATE_BYTES:,} bytes, so it is not ours.")
-    table = parse_object(data, str(where))
-    version = table.get("format_version")
-    if version != FORMAT_VERSION:
-        raise RunError(
-            f"{where} has format version {version!r:.60}, but this clozemill reads "
-            f"{FORMAT_VERSION}; install the clozemill that wrote it."
-        )
+    table = read_object(where, format_version=FORMAT_VERSION)
     record = from_json(_StateFile, table, str(where))
     if sorted(record.files) != sorted(_TENSOR_FILES):
         raise RunError(f"{where} lists {sorted(record.files)!r:.100}, not {list(_TENSOR_FILES)}.")

@@ -179,7 +179,7 @@ class PretrainConfig:
         check_fields(self)
         check_ranges(self, _RANGES)
         self._check_length()
-        _check_one_of(self, "init_from", "continue_from")
+        _check_one_of(self.settings("training"), "init_from", "continue_from")
         micro = self.micro_batch_size
         if micro is not None and micro > self.global_batch_size:
             raise ConfigError(
@@ -193,7 +193,7 @@ class PretrainConfig:
             )
 
     def _check_length(self) -> None:
-        _check_one_of(self, "steps", "epochs")
+        _check_one_of(self.settings("training"), "steps", "epochs")
         if self.steps is None and self.epochs is None:
             raise ConfigError(
                 "neither steps nor epochs is given; say how long to train, such as --epochs 3, or "
@@ -274,11 +274,11 @@ _ALTERNATIVES = (("steps", "epochs"), ("warmup_steps", "warmup_share"))
 """Settings that say the same in two ways: the one given last is meant."""
 
 
-def _check_one_of(config: PretrainConfig, first: str, second: str) -> None:
-    if getattr(config, first) is not None and getattr(config, second) is not None:
+def _check_one_of(settings: Mapping[str, Any], first: str, second: str) -> None:
+    if settings.get(first) is not None and settings.get(second) is not None:
         raise ConfigError(
-            f"{first} is {getattr(config, first)!r} and {second} is {getattr(config, second)!r}, "
-            "which exclude each other; drop one of them."
+            f"{first} is {settings[first]!r} and {second} is {settings[second]!r}, which exclude "
+            "each other; drop one of them."
         )
 
 
@@ -308,13 +308,8 @@ def pretrain_config(*layers: Mapping[str, Any]) -> PretrainConfig:
 def _replace_alternative(
     settings: dict[str, Any], layer: Mapping[str, Any], pair: tuple[str, str]
 ) -> None:
-    given = [name for name in pair if layer.get(name) is not None]
-    if len(given) == 2:
-        raise ConfigError(
-            f"{pair[0]} is {layer[pair[0]]!r} and {pair[1]} is {layer[pair[1]]!r}, which exclude "
-            "each other; drop one of them."
-        )
-    if given:
+    _check_one_of(layer, *pair)
+    if any(layer.get(name) is not None for name in pair):
         for name in pair:
             settings.pop(name, None)
 

@@ -5,11 +5,16 @@ import json
 import math
 import types
 import typing
+from pathlib import Path
 from typing import Any, TypeVar
 
 from clozemill.pipeline.errors import RunError
+from clozemill.pipeline.files import open_regular
 
 _Record = TypeVar("_Record")
+
+_MOST_BYTES = 1 << 24
+"""No file of ours is larger."""
 
 _NAMES: dict[Any, str] = {
     bool: "true or false",
@@ -36,6 +41,29 @@ def canonical_json(value: Any) -> str:
     '{"step":3,"mlm_loss":0.1}'
     """
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def read_object(path: Path, *, format_version: int) -> dict[str, Any]:
+    """Return the JSON object in a file of this version of its format.
+
+    Raises:
+        RunError: The file cannot be read, is not ours, or of another version.
+    """
+    try:
+        with open_regular(path) as stream:
+            data = stream.read(_MOST_BYTES + 1)
+    except OSError as error:
+        raise RunError(f"cannot read {path}: {error.strerror or error}.") from error
+    if len(data) > _MOST_BYTES:
+        raise RunError(f"{path} has more than {_MOST_BYTES:,} bytes, so it is not ours.")
+    table = parse_object(data, str(path))
+    version = table.get("format_version")
+    if version != format_version:
+        raise RunError(
+            f"{path} has format version {version!r:.60}, but this clozemill reads "
+            f"{format_version}; install the clozemill that wrote it."
+        )
+    return table
 
 
 def parse_object(text: str | bytes, where: str) -> dict[str, Any]:

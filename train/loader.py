@@ -164,7 +164,7 @@ class MicroBatches:
 def _worker_died(said: str) -> RunError:
     return RunError(
         f"a process that reads instances died: {said.rstrip('.')}; look for a lack of memory or a "
-        "file that changed, or use num_workers 0 to see where."
+        "file that changed, or use loader_workers 0 to see where."
     )
 
 

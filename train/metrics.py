@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from clozemill.pipeline.errors import DatasetError, RunError
-from clozemill.pipeline.files import atomic_file
+from clozemill.pipeline.files import atomic_file, open_regular
 from clozemill.train.json_records import canonical_json, from_json, parse_object
 
 if TYPE_CHECKING:
@@ -207,7 +207,7 @@ class MetricsLog:
         try:
             self._stream = path.open("ab", buffering=0)
         except OSError as error:
-            raise _cannot_write(path, error) from error
+            raise cannot_write(path, error) from error
 
     def append(self, row: Row) -> None:
         """Add a row.
@@ -221,7 +221,7 @@ class MetricsLog:
             while num_written < len(data):  # as on a disk that is nearly full
                 num_written += self._stream.write(data[num_written:])
         except OSError as error:
-            raise _cannot_write(self._path, error) from error
+            raise cannot_write(self._path, error) from error
 
     def sync(self) -> None:
         """Force the rows to disk, so that no checkpoint is newer than its log.
@@ -232,7 +232,7 @@ class MetricsLog:
         try:
             os.fsync(self._stream.fileno())
         except OSError as error:
-            raise _cannot_write(self._path, error) from error
+            raise cannot_write(self._path, error) from error
 
     def close(self) -> None:
         """Close the file."""
@@ -253,7 +253,13 @@ def _drop_rows_after(path: Path, last_step: int | None) -> tuple[int, list[str]]
         _write_lines(path, [])
         gone = f"{path} is missing; the log begins after step {last_step}."
         return 0, [gone] if last_step else []
-    rows, torn = _read_rows(path)
+    try:
+        rows, torn = _read_rows(path)
+    except RunError as error:
+        raise RunError(
+            f"{str(error).removesuffix('.')}; repair it, or move it away: the log then begins "
+            f"after step {last_step}."
+        ) from error
     kept = [row for row in rows if row.step <= last_step]
     if torn or len(kept) < len(rows):
         _write_lines(path, [row_line(row) for row in kept])
@@ -269,9 +275,10 @@ def _drop_rows_after(path: Path, last_step: int | None) -> tuple[int, list[str]]
 def _read_rows(path: Path) -> tuple[list[Row], bool]:
     """Return all rows, and whether there is a last line that is none."""
     try:
-        lines = path.read_bytes().split(b"\n")
+        with open_regular(path) as stream:
+            lines = stream.read().split(b"\n")
     except OSError as error:
-        raise RunError(f"cannot read {path}: {error.strerror}.") from error
+        raise RunError(f"cannot read {path}: {error.strerror or error}.") from error
     rows: list[Row] = []
     for number, line in enumerate(lines[:-1], start=1):
         try:
@@ -291,7 +298,8 @@ def _write_lines(path: Path, lines: list[str]) -> None:
         raise RunError(str(error)) from error
 
 
-def _cannot_write(path: Path, error: OSError) -> RunError:
+def cannot_write(path: Path, error: OSError) -> RunError:
+    """Return what to raise where a file of a run cannot be written."""
     return RunError(
         f"cannot write {path}: {error.strerror or error}; free some space, then run the same "
         "command again."

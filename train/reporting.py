@@ -1,13 +1,15 @@
 """What a training tells while it runs: rows for its log, for trackers and for a person."""
 
+import contextlib
 import dataclasses
 import datetime
 import os
 import resource
 import sys
 from collections.abc import Callable, Iterator
+from io import FileIO
 from pathlib import Path
-from typing import Any, TextIO, TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 
@@ -17,7 +19,7 @@ from clozemill.pipeline.errors import RunError
 from clozemill.train.assembly import Assembly
 from clozemill.train.baselines import measure_baselines
 from clozemill.train.launch import precision_of
-from clozemill.train.metrics import MetricsLog, Row, start_row
+from clozemill.train.metrics import MetricsLog, Row, cannot_write, start_row
 from clozemill.train.optimizers import decay_names
 from clozemill.train.runs import Run
 from clozemill.train.throughput import device_peak
@@ -45,17 +47,19 @@ class Reporter:
         self._log = None
         self.notices: list[str] = []
         """What opening the log has found."""
-        self._notes: TextIO | None = None
-        if parts.accelerator.is_main_process:
-            self._log = MetricsLog(run.metrics, last_step=run.step)
-            self.notices = self._log.notices
-            self._notes = _open_notes(run.folder / NOTES_NAME)
-        for text in (*_facts_of_start(parts, run), *run.notices, *self.notices):
-            self.note(text)
-        self._peak_flops = self._measure_peak() if parts.accelerator.is_main_process else None
-        if parts.config.log_with is not None:
-            settings = {n: v for n, v in parts.facts.settings.items() if v is not None}
-            parts.accelerator.init_trackers(_TRACKED_PROJECT, config=settings)
+        self._notes: FileIO | None = None
+        with contextlib.ExitStack() as files:
+            if parts.accelerator.is_main_process:
+                self._log = files.enter_context(MetricsLog(run.metrics, last_step=run.step))
+                self.notices = self._log.notices
+                self._notes = files.enter_context(_open_notes(run.folder / NOTES_NAME))
+            for text in (*_facts_of_start(parts, run), *run.notices, *self.notices):
+                self.note(text)
+            self._peak_flops = self._measure_peak() if parts.accelerator.is_main_process else None
+            if parts.config.log_with is not None:
+                settings = {n: v for n, v in parts.facts.settings.items() if v is not None}
+                parts.accelerator.init_trackers(_TRACKED_PROJECT, config=settings)
+            self._files = files.pop_all()
 
     def _measure_peak(self) -> float:
         """Return the FLOP/s of the devices of all ranks together."""
@@ -64,9 +68,18 @@ class Reporter:
         return peak.flops_per_second * num_ranks
 
     def note(self, text: str) -> None:
-        """Add a line for a person to train.log."""
-        if self._notes is not None:
-            print(f"{datetime.datetime.now():%Y-%m-%d %H:%M:%S} {text}", file=self._notes)
+        """Add a line for a person to train.log.
+
+        Raises:
+            RunError: The disk is full.
+        """
+        if self._notes is None:
+            return
+        line = f"{datetime.datetime.now():%Y-%m-%d %H:%M:%S} {text}\n"
+        try:
+            self._notes.write(line.encode())
+        except OSError as error:
+            raise cannot_write(Path(self._notes.name), error) from error
 
     def write(self, row: Row) -> None:
         """Add a row to the log, and pass it on.
@@ -102,11 +115,10 @@ class Reporter:
 
     def __exit__(self, *error: object) -> None:
         """End the logs and trackers."""
-        if error[0] is not None:
-            self.note(f"ended by {error[1]!r}")
-        for log in (self._log, self._notes):
-            if log is not None:
-                log.close()
+        with self._files:
+            if error[0] is not None:
+                with contextlib.suppress(RunError):  # what ended the training is the one to tell
+                    self.note(f"ended by {error[1]!r}")
         self._accelerator.end_training()
 
 
@@ -140,11 +152,11 @@ def _facts_of_start(parts: Assembly, run: Run) -> Iterator[str]:
     yield f"no weight decay on {len(exempt)}: {', '.join(exempt)}"
 
 
-def _open_notes(path: Path) -> TextIO:
+def _open_notes(path: Path) -> FileIO:
     try:
-        return path.open("a", encoding="utf-8", buffering=1)
+        return path.open("ab", buffering=0)
     except OSError as error:
-        raise RunError(f"cannot write {path}: {error.strerror}.") from error
+        raise cannot_write(path, error) from error
 
 
 def _peak_memory(device: torch.device) -> int:

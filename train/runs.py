@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from clozemill import __version__
-from clozemill.pipeline.errors import DatasetError, RunError
-from clozemill.pipeline.files import is_temporary, open_regular, sync_folder, write_json
+from clozemill.pipeline.errors import ConfigError, DatasetError, RunError
+from clozemill.pipeline.files import is_temporary, sync_folder, write_json
 from clozemill.pipeline.lock import lock_file
 from clozemill.pipeline.out_folder import check_out
 from clozemill.train.checkpoints import (
@@ -28,7 +28,7 @@ from clozemill.train.checkpoints import (
 )
 from clozemill.train.config import PretrainConfig
 from clozemill.train.facts import RunFacts, check_same_run
-from clozemill.train.json_records import from_json, parse_object, to_json
+from clozemill.train.json_records import from_json, read_object, to_json
 from clozemill.train.metrics import METRICS_NAME
 
 FORMAT_VERSION = 1
@@ -37,7 +37,6 @@ FORMAT_VERSION = 1
 RUN_NAME = "run.json"
 CHECKPOINTS_NAME = "checkpoints"
 _LOCK_NAME = ".lock"
-_MOST_RUN_BYTES = 1 << 24
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,8 +109,10 @@ def open_run(config: PretrainConfig, facts: RunFacts) -> Iterator[Run]:
     Raises:
         RunError: Another training is writing the folder, it holds something else, or the run in
             it or the checkpoint cannot be gone on from.
-        ConfigError: The folder cannot be made.
+        ConfigError: No folder is named, or it cannot be made.
     """
+    if not config.out:
+        raise ConfigError("out is empty; name the run folder to write.")
     out = Path(config.out)
     check_out(out)
     with _locked(out):
@@ -270,19 +271,9 @@ def _write_record(run: Run, facts: RunFacts) -> None:
 def _find_record(folder: Path) -> RunRecord | None:
     """Return what `run.json` holds, or None where there is none."""
     path = folder / RUN_NAME
-    try:
-        with open_regular(path) as stream:
-            data = stream.read(_MOST_RUN_BYTES)
-    except (FileNotFoundError, NotADirectoryError):
+    if not os.path.lexists(path):
         return None
-    except OSError as error:
-        raise RunError(f"cannot read {path}: {error.strerror}.") from error
-    table = parse_object(data, str(path))
-    if table.get("format_version") != FORMAT_VERSION:
-        raise RunError(
-            f"{path} has format version {table.get('format_version')!r:.60}, but this clozemill "
-            f"reads {FORMAT_VERSION}; install the clozemill that wrote it."
-        )
+    table = read_object(path, format_version=FORMAT_VERSION)
     return from_json(RunRecord, table, str(path))
 
 

@@ -66,11 +66,13 @@ class _Lines:
 def row_text(row: Row) -> str:
     """Return a row of the log as a line."""
     if isinstance(row, StartRow):
-        return (
+        lines = (
             f"lines to beat: MLM {_number(row.context_free_loss)} nats without context "
-            f"(evenly {_number(row.even_loss)}), NSP accuracy "
-            f"{_percent(row.nsp_length_accuracy)} from lengths alone"
+            f"(evenly {_number(row.even_loss)})"
         )
+        if row.nsp_length_accuracy is None:
+            return lines
+        return f"{lines}, NSP accuracy {_percent(row.nsp_length_accuracy)} from lengths alone"
     losses = (
         f"MLM {_number(row.mlm_loss)} ({_percent(row.mlm_accuracy)}), "
         f"NSP {_number(row.nsp_loss)} ({_percent(row.nsp_accuracy)})"

@@ -265,7 +265,7 @@ def test_a_worker_that_dies_is_an_error_within_seconds(built: BuiltDataset) -> N
     started = time.monotonic()
     for worker in multiprocessing.active_children():
         os.kill(int(worker.pid or 0), signal.SIGKILL)
-    with pytest.raises(RunError, match=r"^a process that reads instances died: .*num_workers 0"):
+    with pytest.raises(RunError, match=r"^a process that reads instances died: .*loader_workers 0"):
         list(batches)
     assert time.monotonic() - started < 30
 

@@ -1,5 +1,7 @@
+import dataclasses
 import json
 import math
+import os
 import resource
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,7 +10,14 @@ import pytest
 from tests.train.small_rows import start_row_of_a_corpus, train_row, window
 
 from clozemill.pipeline.errors import RunError
-from clozemill.train.metrics import MetricsLog, exact_columns, read_metrics, row_line
+from clozemill.train.metrics import (
+    METRICS_NAME,
+    MetricsLog,
+    exact_columns,
+    read_metrics,
+    row_line,
+)
+from clozemill.training_tables import row_text
 
 
 def test_numbers_that_are_not_finite_are_null_with_a_reason() -> None:
@@ -113,3 +122,26 @@ def test_a_line_that_is_no_row_is_named_with_its_number(
         read_metrics(path)
     assert f"{path}:1" in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_a_damaged_log_says_how_the_run_can_go_on(tmp_path: Path) -> None:
+    path = tmp_path / METRICS_NAME
+    path.write_text("garbage\n\n")
+    with pytest.raises(RunError, match=r"move it away: the log then begins after step 5\."):
+        MetricsLog(path, last_step=5)
+
+
+def test_a_log_that_is_no_file_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / METRICS_NAME
+    os.mkfifo(path)
+    with pytest.raises(RunError, match="cannot read .*metrics.jsonl"):
+        MetricsLog(path, last_step=5)
+
+
+def test_the_lines_to_beat_of_data_without_pairs_have_no_next_sentences() -> None:
+    row = dataclasses.replace(
+        start_row_of_a_corpus(), context_free_loss=3.0, even_loss=4.0, nsp_length_accuracy=0.5
+    )
+    text = "lines to beat: MLM 3.000 nats without context (evenly 4.000)"
+    assert row_text(row) == f"{text}, NSP accuracy 50.0% from lengths alone"
+    assert row_text(dataclasses.replace(row, nsp_length_accuracy=None)) == text

@@ -28,6 +28,7 @@ from clozemill.train.metrics import (
 )
 from clozemill.train.pretrain import PretrainReport, pretrain
 from clozemill.train.replay import replay_step
+from clozemill.train.reporting import NOTES_NAME
 
 MODULE = "clozemill.train.pretrain"
 FLAGS = {
@@ -362,3 +363,35 @@ def test_weights_of_a_run_are_not_taken_for_those_of_a_model(
         config = small_config(built().folder, tmp_path / "run", steps=1, init_from=str(folder))
         with pytest.raises(ModelError, match="belongs to a run, .*give the run as continue_from"):
             pretrain(config)
+
+
+def test_what_the_run_to_continue_from_cannot_be_is_said_with_its_remedy(
+    built: BuiltDataset, tmp_path: Path
+) -> None:
+    data = built(validation_fraction=0.2).folder
+    first = pretrain(small_config(data, tmp_path / "first", steps=1)).folder
+    base: dict[str, Any] = {"steps": 1, "continue_from": str(first)}
+    longer = built(validation_fraction=0.2, max_seq_length=64).folder
+    with pytest.raises(ModelError, match="train the first phase with --max-position-embeddings 64"):
+        pretrain(small_config(longer, tmp_path / "run", **base))
+    for changes in ({"max_position_embeddings": 64}, {"next_sentence": False}):
+        with pytest.raises(ConfigError, match="which the run continues from, has .*; leave it out"):
+            pretrain(small_config(data, tmp_path / "run", **base, **changes))
+    same = {"max_position_embeddings": 48, "next_sentence": True}
+    assert pretrain(small_config(data, tmp_path / "run", **base, **same)).is_finished
+
+
+def test_a_disk_that_is_full_at_the_notes_is_told_in_a_line(
+    built: BuiltDataset, tmp_path: Path
+) -> None:
+    config = small_config(built().folder, tmp_path / "run", steps=1)
+    notes = pretrain(config).folder / NOTES_NAME
+    notes.unlink()
+    notes.symlink_to("/dev/full")
+    with pytest.raises(RunError, match=r"cannot write .*train\.log: No space left on device; free"):
+        pretrain(config)
+
+
+def test_a_run_needs_a_folder(built: BuiltDataset) -> None:
+    with pytest.raises(ConfigError, match="out is empty; name the run folder"):
+        pretrain(dataclasses.replace(small_config(built().folder, Path(), steps=1), out=""))
