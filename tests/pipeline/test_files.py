@@ -1,11 +1,10 @@
-import resource
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 import xxhash
+from tests.full_disk import files_end_at
 
 from clozemill.pipeline.errors import DatasetError
 from clozemill.pipeline.files import (
@@ -38,20 +37,11 @@ def test_nothing_is_left_of_a_block_that_fails(tmp_path: Path):
     assert (tmp_path / "a").read_bytes() == b"old"
 
 
-@pytest.fixture
-def small_disk() -> Iterator[None]:
-    """Refuse files above 64 KiB, as a full disk refuses them."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
-@pytest.mark.usefixtures("small_disk")
 @pytest.mark.parametrize("num_bytes", [100_000, 3 << 20])
 def test_full_disk_is_one_clear_error(tmp_path: Path, num_bytes: int):
     """Met when the buffer is full, or when the block ends."""
     with (
+        files_end_at(1 << 16),
         pytest.raises(DatasetError, match=r"cannot write .*a: File too large; free some space"),
         atomic_file(tmp_path / "a") as sink,
     ):
@@ -59,10 +49,10 @@ def test_full_disk_is_one_clear_error(tmp_path: Path, num_bytes: int):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.usefixtures("small_disk")
 def test_full_disk_is_told_by_arrow_too(tmp_path: Path):
     batch = pa.record_batch({"a": np.zeros(1 << 20)})
     with (
+        files_end_at(1 << 16),
         pytest.raises(DatasetError, match=r"cannot write .*a: File too large"),
         atomic_file(tmp_path / "a") as sink,
         pa.ipc.new_file(sink, batch.schema) as writer,

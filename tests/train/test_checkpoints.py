@@ -1,13 +1,13 @@
 import contextlib
 import os
-import resource
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
+from tests.full_disk import files_end_at
 from tests.train.small_runs import SmallTraining, save_steps, small_checkpoint, small_state
 
 from clozemill.pipeline.errors import RunError
@@ -205,22 +205,11 @@ def test_a_negative_step_is_refused(tmp_path: Path) -> None:
         small_state(-1)
 
 
-@pytest.fixture
-def full_disk() -> Iterator[Callable[[], None]]:
-    """Give a function that lets no file grow above 2 KiB, as a full disk would not."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    yield lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (2048, before[1]))
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
-def test_a_full_disk_is_one_line_and_harms_no_earlier_checkpoint(
-    tmp_path: Path, full_disk: Callable[[], None]
-) -> None:
+def test_a_full_disk_is_one_line_and_harms_no_earlier_checkpoint(tmp_path: Path) -> None:
     (old,) = save_steps(tmp_path, 1)
     big = SmallTraining(hidden_size=64)
     big.step(1)
-    full_disk()
-    with pytest.raises(RunError) as error:
+    with files_end_at(2_048), pytest.raises(RunError) as error:
         save_checkpoint(tmp_path, small_checkpoint(2, big))
     assert str(error.value) == (
         f"cannot save the checkpoint {tmp_path / 'step-00000002'}: File too large; earlier ones "

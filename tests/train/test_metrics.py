@@ -2,11 +2,10 @@ import dataclasses
 import json
 import math
 import os
-import resource
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.full_disk import files_end_at
 from tests.train.small_rows import start_row_of_a_corpus, train_row, window
 
 from clozemill.pipeline.errors import RunError
@@ -72,25 +71,16 @@ def test_a_damaged_line_is_named(tmp_path: Path) -> None:
         MetricsLog(path, last_step=2)
 
 
-@pytest.fixture
-def small_disk() -> Iterator[None]:
-    """Refuse files above 2,000 bytes, as a full disk refuses them."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (2_000, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
 def fill(log: MetricsLog) -> None:
     for step in range(1, 100):
         log.append(train_row(step))
 
 
-@pytest.mark.usefixtures("small_disk")
 def test_a_full_disk_is_one_line_and_the_log_can_be_gone_on_with(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     with (
         MetricsLog(path) as log,
+        files_end_at(2_000),
         pytest.raises(RunError, match=r"cannot write .*metrics.jsonl: File too large; free some"),
     ):
         fill(log)
