@@ -59,6 +59,34 @@ select
     fate
 from document_rows;
 
+-- grain: one row per instance and position, special tokens too
+-- `expected_selected` and `variance_selected` are those of how many of the stored variants select
+-- the position, if each has its number of positions and no regard to which: for token masks.
+create temp view tokens as
+select
+    split,
+    instance,
+    source,
+    unnest(range(len(input_ids))) as position,
+    unnest(input_ids) as token_id,
+    unnest(word_lengths) as word_length,
+    segment_b_start,
+    len(input_ids) as num_tokens,
+    len(overlay_rates) as num_variants,
+    list_sum(overlay_rates) as expected_selected,
+    list_sum(list_transform(overlay_rates, lambda p: p * (1 - p))) as variance_selected
+from (
+    select
+        split,
+        instance,
+        source,
+        input_ids,
+        word_lengths,
+        segment_b_start,
+        list_transform(masks, lambda overlay: len(overlay) / num_maskable) as overlay_rates
+    from instance_rows
+);
+
 -- grain: one row per instance and stored variant
 create temp view variants as
 select
@@ -68,6 +96,7 @@ select
     variant_number - 1 as variant,
     num_tokens,
     num_maskable,
+    segment_b_start,
     len(overlay) as num_selected,
     overlay
 from (
@@ -77,6 +106,7 @@ from (
         source,
         len(input_ids) as num_tokens,
         num_maskable,
+        segment_b_start,
         unnest(masks) as overlay,
         unnest(range(1, len(masks) + 1)) as variant_number
     from instance_rows
