@@ -25,7 +25,7 @@ FALSE_ALARM_RATE = 1e-6
 _SHOWN_ROWS = 1_000
 """Rows of an answer that are kept; all are judged."""
 
-_SHOWN_GROUPS = 20
+_SHOWN_GROUPS = 5
 """Groups of an answer that are kept, the least probable ones; all are judged."""
 
 

@@ -26,8 +26,8 @@ def binomial_p_values(observed: Numbers, *, trials: Numbers, probability: Number
     >>> binomial_p_values(*np.array([[0.0, 5.0]]), trials=np.array([10]), probability=np.array([0.5]))
     array([0.00195312, 1.        ])
     """
-    law = stats.binom(trials, probability)
-    smaller = np.minimum(law.cdf(observed), law.sf(observed - 1))
+    lower = stats.binom.cdf(observed, trials, probability)
+    smaller = np.minimum(lower, stats.binom.sf(observed - 1, trials, probability))
     return np.asarray(np.minimum(1.0, 2.0 * smaller), np.float64)
 
 
@@ -58,12 +58,16 @@ def excess_p_values(
     return np.where(observed <= expected, 1.0, _upper_tail(observed, **law))
 
 
-def _lower_tail(observed: Numbers, trials: Numbers, expected: Numbers, variance: Numbers) -> Numbers:
+def _lower_tail(
+    observed: Numbers, trials: Numbers, expected: Numbers, variance: Numbers
+) -> Numbers:
     """Bound P(S <= observed): it is the upper tail of the coins that failed."""
     return _upper_tail(trials - observed, trials, trials - expected, variance)
 
 
-def _upper_tail(observed: Numbers, trials: Numbers, expected: Numbers, variance: Numbers) -> Numbers:
+def _upper_tail(
+    observed: Numbers, trials: Numbers, expected: Numbers, variance: Numbers
+) -> Numbers:
     """Bound P(S >= observed) for a sum S of independent coins by the smaller of two bounds.
 
     - From 1 above the mean on, tails are below those of the binomial law of the same mean
@@ -74,7 +78,8 @@ def _upper_tail(observed: Numbers, trials: Numbers, expected: Numbers, variance:
     """
     distance = observed - expected
     probability = np.clip(expected / np.maximum(trials, 1.0), 0.0, 1.0)
-    binomial = np.where(distance >= 1.0, stats.binom(trials, probability).sf(observed - 1), 1.0)
+    tail = stats.binom.sf(observed - 1, trials, probability)
+    binomial = np.where(distance >= 1.0, tail, 1.0)
     return np.asarray(np.minimum(binomial, _bennett(distance, variance, trials)), np.float64)
 
 

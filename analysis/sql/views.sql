@@ -94,19 +94,23 @@ select
     instance,
     source,
     variant_number - 1 as variant,
-    num_tokens,
+    len(input_ids) as num_tokens,
     num_maskable,
     segment_b_start,
+    input_ids,
+    word_lengths,
     len(overlay) as num_selected,
-    overlay
+    overlay,
+    list_transform(overlay, lambda shown: shown['position']::integer) as positions
 from (
     select
         split,
         instance,
         source,
-        len(input_ids) as num_tokens,
         num_maskable,
         segment_b_start,
+        input_ids,
+        word_lengths,
         unnest(masks) as overlay,
         unnest(range(1, len(masks) + 1)) as variant_number
     from instance_rows
@@ -119,15 +123,15 @@ select
     instance,
     source,
     variant,
-    selected.position,
-    input_ids[selected.position + 1] as original_id,
+    selected.position::integer as position,
+    input_ids[selected.position::integer + 1] as original_id,
     selected.token_id as shown_id,
     case
         when selected.token_id = getvariable('mask_id') then 'mask'
-        when selected.token_id = input_ids[selected.position + 1] then 'keep'
+        when selected.token_id = input_ids[selected.position::integer + 1] then 'keep'
         else 'random'
     end as action,
-    word_lengths[selected.position + 1] as word_length,
+    word_lengths[selected.position::integer + 1] as word_length,
     case when selected.position < segment_b_start then 'A' else 'B' end as segment,
     (selected.position + 0.5) / len(input_ids) as relative_position
 from (

@@ -16,13 +16,19 @@ with pool as (
         and (is_ordinary or getvariable('random_tokens') = 'all')
 ),
 
+size as (
+    select count(*) as num_pool
+    from pool
+),
+
 bands as (
     select
-        band,
-        count(*) / ((select count(*) from pool) - 1) as other_prob,
-        (count(*) - 1) / ((select count(*) from pool) - 1) as own_prob
+        pool.band,
+        count(*) / (size.num_pool - 1) as other_prob,
+        (count(*) - 1) / (size.num_pool - 1) as own_prob
     from pool
-    group by band
+    cross join size
+    group by pool.band, size.num_pool
 ),
 
 counts as (

@@ -9,7 +9,7 @@
 with expectations as (
     select
         split,
-        token_id as token_id,
+        token_id,
         sum(num_variants) as trials,
         sum(expected_selected) as expected,
         sum(variance_selected) as variance

@@ -9,7 +9,7 @@
 with expectations as (
     select
         split,
-        word_length as word_length,
+        word_length,
         sum(num_variants) as trials,
         sum(expected_selected) as expected,
         sum(variance_selected) as variance
@@ -21,7 +21,7 @@ with expectations as (
 chosen as (
     select
         split,
-        word_length as word_length,
+        word_length,
         count(*) as observed
     from masks
     group by all

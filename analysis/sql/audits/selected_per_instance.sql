@@ -3,9 +3,9 @@
 -- passes: there is none
 -- kind: offences
 -- needs: variants, not words
--- Rounded: the length times masked_lm_prob, halves to even, at least 1. At random: the whole part of
--- the maskable positions times masked_lm_prob, or 1 more if there is a rest. Never more than the
--- cap or than there are.
+-- Rounded: the length times masked_lm_prob, halves to even, at least 1. At random: the whole part
+-- of the maskable positions times masked_lm_prob, or 1 more if there is a rest. Never more than
+-- the cap or than there are.
 with shapes as (
     select
         split,
