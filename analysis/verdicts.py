@@ -23,7 +23,8 @@ def binomial_p_values(observed: Numbers, *, trials: Numbers, probability: Number
 
     Twice: either tail, each with half the rate, rejects a true law at most that often.
 
-    >>> binomial_p_values(*np.array([[0.0, 5.0]]), trials=np.array([10]), probability=np.array([0.5]))
+    >>> ten, half = np.array([10.0]), np.array([0.5])
+    >>> binomial_p_values(np.array([0.0, 5.0]), trials=ten, probability=half)
     array([0.00195312, 1.        ])
     """
     lower = stats.binom.cdf(observed, trials, probability)
