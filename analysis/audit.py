@@ -18,6 +18,7 @@ from clozemill.analysis.verdicts import (
 )
 from clozemill.pipeline.errors import ConfigError
 from clozemill.pipeline.manifest import Manifest
+from clozemill.pipeline.progress import OnProgress, Progress
 
 FALSE_ALARM_RATE = 1e-6
 """How often a sound dataset fails, at most, over all questions together."""
@@ -137,7 +138,7 @@ def run_audit(
     manifest: Manifest,
     settings: AuditSettings | None = None,
     *,
-    on_question: Callable[[str, int, int], None] = lambda name, done, total: None,
+    on_progress: OnProgress = lambda progress: None,
 ) -> AuditReport:
     """Ask the questions of a dataset, all or only some.
 
@@ -148,24 +149,28 @@ def run_audit(
         connection: Of `open_database`.
         manifest: The dataset's.
         settings: What is asked, and how it is judged.
-        on_question: Called before each question with its name, its number from 0 and how many
-            there are.
+        on_progress: Called before each question, and at the end.
 
     Raises:
         ConfigError: There is no question of a name.
     """
     settings = settings or AuditSettings()
     questions = chosen_questions(settings.only)
-    answers = []
-    for number, question in enumerate(questions):
-        on_question(question.name, number, len(questions))
+    answers: list[_Asked] = []
+    for question in questions:
+        on_progress(_progress(len(answers), len(questions)))
         unmet = unmet_need(question, manifest, is_sample=settings.is_sample)
         answers.append(_unasked(question, unmet) if unmet else _ask(connection, question))
+    on_progress(_progress(len(questions), len(questions)))
     rate = settings.false_alarm_rate / max(1, sum(len(asked.p_values) > 0 for asked in answers))
     return AuditReport(
         answers=tuple(_judge(asked, rate) for asked in answers),
         false_alarm_rate=settings.false_alarm_rate,
     )
+
+
+def _progress(done: int, total: int) -> Progress:
+    return Progress(stage="asking", unit="questions", done=done, total=total)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

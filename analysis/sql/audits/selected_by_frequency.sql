@@ -10,7 +10,7 @@ with occurrences as (
     select
         split,
         token_id,
-        floor(log2(count(*))) as k,
+        floor(log2(count(*)))::integer as k,
         sum(num_variants) as trials,
         sum(expected_selected) as expected,
         sum(variance_selected) as variance

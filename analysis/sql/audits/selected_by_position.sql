@@ -9,7 +9,7 @@
 with expectations as (
     select
         split,
-        floor(20 * (position + 0.5) / num_tokens) as twentieth,
+        floor(20 * (position + 0.5) / num_tokens)::integer as twentieth,
         sum(num_variants) as trials,
         sum(expected_selected) as expected,
         sum(variance_selected) as variance
@@ -21,7 +21,7 @@ with expectations as (
 chosen as (
     select
         split,
-        floor(20 * relative_position) as twentieth,
+        floor(20 * relative_position)::integer as twentieth,
         count(*) as observed
     from masks
     group by all
