@@ -20,4 +20,5 @@ select
     fate,
     num_passes
 from final
-where num_rows > 1 or (num_passes > 0) <> (fate = 'kept');
+where num_rows > 1 or (num_passes > 0) <> (fate = 'kept')
+order by document_id;

@@ -19,4 +19,5 @@ select
     num_rows,
     first_split,
     first_instance
-from final;
+from final
+order by instance_id;

@@ -33,4 +33,5 @@ select
     source,
     num_passes,
     expected_passes
-from final;
+from final
+order by document_id;

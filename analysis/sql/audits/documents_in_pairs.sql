@@ -53,4 +53,5 @@ select
     expected_tokens,
     used_tokens
 from final
-where used_sentences <> expected_sentences or used_tokens <> expected_tokens;
+where used_sentences <> expected_sentences or used_tokens <> expected_tokens
+order by document_id;

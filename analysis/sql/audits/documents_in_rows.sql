@@ -78,4 +78,5 @@ select
     used_sentences,
     expected_tokens,
     used_tokens
-from final;
+from final
+order by document_id;

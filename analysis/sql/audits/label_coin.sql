@@ -1,5 +1,5 @@
 -- question: Does a fair coin decide whether B is random, wherever A could have a next sentence?
--- grain: one row per split and source
+-- grain: one row per split, of all sources and of each
 -- passes: as many pairs are random as heads of that many fair coins
 -- kind: shares
 -- needs: pairs, coin
@@ -10,13 +10,13 @@
 with final as (
     select
         split,
-        source,
+        if(grouping(source) = 1, 'all sources', source) as source,
         count(*) filter (where next_sentence_label = 1) as observed,
         count(*) as trials,
         0.5 as probability
     from pairs
     where num_chunk_sentences >= 2
-    group by split, source
+    group by grouping sets ((split), (split, source))
 )
 
 select
@@ -25,4 +25,5 @@ select
     observed,
     trials,
     probability
-from final;
+from final
+order by split, source;

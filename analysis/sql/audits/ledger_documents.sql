@@ -109,4 +109,5 @@ select
     stated,
     recounted
 from final
-where stated <> recounted;
+where stated <> recounted
+order by section, split, reason;

@@ -66,4 +66,5 @@ select
     stated,
     recounted
 from final
-where stated <> recounted;
+where stated <> recounted
+order by split, what;

@@ -72,4 +72,5 @@ select
     stated,
     recounted
 from final
-where stated <> recounted;
+where stated <> recounted
+order by section, split, reason;

@@ -28,4 +28,5 @@ select
     observed,
     trials,
     probability
-from final;
+from final
+order by source;

@@ -17,4 +17,5 @@ select
     num_train_spans,
     num_validation_spans
 from final
-where num_train_spans > 0 and num_validation_spans > 0;
+where num_train_spans > 0 and num_validation_spans > 0
+order by document_id;

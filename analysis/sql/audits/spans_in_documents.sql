@@ -38,4 +38,5 @@ select
     document_id,
     offence
 from final
-where offence is not null;
+where offence is not null
+order by split, instance, span;
