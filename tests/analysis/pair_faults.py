@@ -35,7 +35,9 @@ def spoil(
 ) -> Dataset:
     """Write the dataset once more, with other rows, documents or stated settings."""
     shutil.copytree(dataset.folder, out, ignore=lambda _, names: _files_of_rows(names))
-    tables = rows({split: pa.Table.from_batches(dataset.batches(split)) for split in dataset.splits})
+    tables = rows(
+        {split: pa.Table.from_batches(dataset.batches(split)) for split in dataset.splits}
+    )
     manifest = dataset.manifest
     shards: list[Shard] = []
     splits: dict[str, SplitEntry] = {}

@@ -6,13 +6,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.analysis.pair_datasets import audit_pairs, build_small
-from tests.pipeline.small_corpora import document_rows, rows_of
+from tests.analysis.pair_datasets import SOURCES, audit_pairs, build_small
+from tests.pipeline.small_corpora import (
+    document_rows,
+    make_texts,
+    rows_of,
+    small_dataset,
+    write_json_lines,
+    write_tokenizer,
+)
 
 from clozemill.pipeline.dataset import Dataset
 
 Row = dict[str, Any]
-UNK, SEP = 1, 3
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +43,9 @@ def answers(dataset: Dataset) -> dict[str, list[Row]]:
 def rows(dataset: Dataset) -> list[Row]:
     """Every instance, with its split."""
     return [
-        {"split": split, **row} for split in ("train", "validation") for row in rows_of(dataset, split)
+        {"split": split, **row}
+        for split in ("train", "validation")
+        for row in rows_of(dataset, split)
     ]
 
 
@@ -163,14 +171,25 @@ def test_truncation_and_equal_rows(
 
 
 def test_unknown_tokens_by_source(tmp_path: Path) -> None:
-    dataset = build_small(tmp_path, num_documents=60, min_document_sentences=2)
-    chosen = [row for row in document_rows(dataset) if row["fate"] == "kept"]
+    texts = [text + " \u0416" * (number % 3) for number, text in enumerate(make_texts(60))]
+    names = [SOURCES[number % 2] for number in range(60)]
+    corpus = write_json_lines(tmp_path / "corpus.jsonl", texts, corpus=names)
+    tokenizer = write_tokenizer(tmp_path / "tokenizer")
+    settings: dict[str, Any] = {"source_field": "corpus", "min_document_sentences": 2}
+    dataset = small_dataset(corpus, tokenizer, tmp_path / "data", **settings)
+    tokens: Counter[tuple[str, str, str]] = Counter()
+    for row in document_rows(dataset):
+        if row["fate"] == "kept":
+            for name in ("num_tokens", "num_unknown"):
+                tokens[row["split"], row["source"], name] += row[name]
     report = audit_pairs(dataset)
     (answer,) = [a for a in report.answers if a.question.name == "unknown_tokens"]
-    assert 0 < len(chosen) < 60
-    assert sum(row["num_tokens"] for row in answer.rows.to_pylist()) == sum(
-        row["num_tokens"] for row in chosen
-    )
+    assert tokens["train", "news", "num_unknown"] > 0
+    assert answer.num_rows == 4
+    for row in answer.rows.to_pylist():
+        for name in ("num_tokens", "num_unknown"):
+            assert row[name] == tokens[row["split"], row["source"], name]
+        assert row["unknown_share"] == round(row["num_unknown"] / row["num_tokens"], 6)
 
 
 def property_of(probe: str, row: Row, documents: dict[bytes, Row]) -> Any:

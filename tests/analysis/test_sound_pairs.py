@@ -69,6 +69,26 @@ def test_named_validation_inputs_are_no_fault(syllables: Path, tmp_path: Path) -
     assert verdicts["shared_documents"] == "passed"
 
 
+def test_pairs_of_two_documents_are_sound(syllables: Path, tmp_path: Path) -> None:
+    """P01: every random B comes from the other document, however often one is drawn."""
+    path = tmp_path / "two.txt"
+    path.write_text("Ba be.\nBi bo.\n\nDu da.\nDe di.\n")
+    settings: dict[str, Any] = {"layout": "sentences", "validation_fraction": 0.0}
+    settings |= {"mask_variants": 10, "dupe_factor": 20}
+    dataset = small_dataset(path, syllables, tmp_path / "data", **settings)
+    assert dataset.manifest.ledger["instances"]["train"]["random"] > 20
+    assert failed_questions(dataset) == set()
+
+
+def test_shards_of_a_small_corpus_are_sound(syllables: Path, tmp_path: Path) -> None:
+    """P33: 50 documents, several shards, 3 variants, a tenth for validation."""
+    corpus = write_json_lines(tmp_path / "corpus.jsonl", make_texts(50, seed=5))
+    settings = {"mask_variants": 3, "shard_size": 20}
+    dataset = small_dataset(corpus, syllables, tmp_path / "data", **settings)
+    assert len(dataset.manifest.shards_of("train")) >= 5
+    assert failed_questions(dataset) == set()
+
+
 def test_sentences_as_documents_are_random_pairs_as_they_must_be(
     syllables: Path, tmp_path: Path
 ) -> None:
