@@ -10,9 +10,9 @@ from tests.pipeline.small_corpora import (
     write_tokenizer,
 )
 
-from clozemill.analysis.audit import AuditReport, run_audit
+from clozemill.analysis.audit import AuditReport, AuditSettings, run_audit
 from clozemill.analysis.db import open_database
-from clozemill.analysis.questions import all_questions
+from clozemill.analysis.questions import Question, all_questions
 from clozemill.pipeline.dataset import Dataset
 
 SOURCES = ("books", "news", "web")
@@ -29,12 +29,20 @@ def build_small(folder: Path, *, num_documents: int = 400, **settings: Any) -> D
     return small_dataset(corpus, tokenizer, folder / "data", **settings)
 
 
-def audit_pairs(dataset: Dataset, *, threads: int | None = None) -> AuditReport:
+def is_about_pairs(question: Question) -> bool:
+    """Return whether masks have nothing to do with it."""
+    return "variants" not in question.needs
+
+
+def audit_pairs(
+    dataset: Dataset, *, threads: int | None = None, sample: int | None = None
+) -> AuditReport:
     """Return the answers to every question that is not about masks."""
-    names = [question.name for question in all_questions() if "variants" not in question.needs]
+    names = tuple(question.name for question in all_questions() if is_about_pairs(question))
     assert len(names) > 20
-    with open_database(dataset.folder, threads=threads) as connection:
-        return run_audit(connection, dataset.manifest, only=names)
+    settings = AuditSettings(only=names, is_sample=sample is not None)
+    with open_database(dataset, threads=threads, sample=sample) as connection:
+        return run_audit(connection, dataset.manifest, settings)
 
 
 def failed_questions(dataset: Dataset) -> set[str]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy import signal, stats
 
 from clozemill.analysis.questions import all_questions
-from clozemill.analysis.verdicts import binomial_p_value
+from clozemill.analysis.verdicts import binomial_p_values
 
 LEVELS = (0.05, 1e-3, 1e-6, 1e-8)
 
@@ -71,7 +71,8 @@ def test_a_threshold_that_was_moved_raises_no_false_alarm(recipe: str) -> None:
             set_documents(connection, recipe, fraction, trials, held_out)
             for observed, asked, probability in connection.sql(question.sql).fetchall():
                 num_judged += 1
-                p_value = binomial_p_value(observed, trials=asked, probability=probability)
+                law = {"trials": np.array([asked]), "probability": np.array([probability])}
+                p_value = binomial_p_values(np.array([observed]), **law)[0]
                 for level in LEVELS:
                     false_alarms[level] += float(prob) * (p_value < level)
         for level, share in false_alarms.items():

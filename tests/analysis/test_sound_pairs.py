@@ -107,6 +107,16 @@ def test_sentences_as_documents_are_random_pairs_as_they_must_be(
     assert {row["accuracy"] for row in answers["nsp_shortcuts"].rows.to_pylist()} == {1.0}
 
 
+def test_a_sample_of_a_sound_dataset_is_sound(tmp_path: Path) -> None:
+    dataset = build_small(tmp_path, num_documents=120)
+    report = audit_pairs(dataset, sample=100)
+    assert not report.has_failed
+    unasked = {answer.question.name for answer in report.answers if answer.reason == "needs whole"}
+    assert {"documents_in_pairs", "ledger_pairs", "label_share"} <= unasked
+    (coins,) = [answer for answer in report.answers if answer.question.name == "label_coin"]
+    assert 0 < sum(row["trials"] for row in coins.rows.to_pylist()) < 400
+
+
 def test_answers_are_the_same_in_both_formats_and_with_any_threads(tmp_path: Path) -> None:
     answers = []
     for format, threads in (("arrow", 1), ("webdataset", 2), ("webdataset", 2)):

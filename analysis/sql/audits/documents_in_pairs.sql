@@ -2,7 +2,7 @@
 -- grain: one row per document of which something is missing or there too often
 -- passes: there is none
 -- kind: offences
--- needs: pairs
+-- needs: whole, pairs
 -- Its own are those of A and of a next B, cut tokens among them. A random B is another's.
 with own as (
     select

@@ -2,7 +2,7 @@
 -- grain: one row per document of which something is missing or there too often
 -- passes: there is none
 -- kind: offences
--- needs: not pairs
+-- needs: whole, not pairs
 -- Where long sentences are split no token is lost. Truncated ones lose tokens, but no sentence.
 -- Dropped ones lose both, and how many of each is counted for the whole split alone: ledger_packed.
 -- The tokens of a span end before its [SEP].

@@ -2,6 +2,7 @@
 -- grain: one row per split
 -- passes: no verdict
 -- kind: figures
+-- needs: whole
 -- Two documents may hold the same sentences, and two passes may draw the same pair: equal tokens
 -- are no fault by themselves, and a row drawn twice is one for distinct_instances. Rows are
 -- compared by a 64-bit hash: that two of ten million differ but seem equal has a probability of

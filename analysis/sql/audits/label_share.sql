@@ -2,7 +2,7 @@
 -- grain: one row per split and source
 -- passes: no verdict
 -- kind: figures
--- needs: pairs
+-- needs: whole, pairs
 -- The expectation is exact, but its spread is larger than that of independent labels, as a random
 -- pair gives sentences back, and follows no law that the dataset could tell. So there is no verdict
 -- here but in label_coin. Documents are drawn independently: `standard_error` comes from the

@@ -2,6 +2,7 @@
 -- grain: one row per count of the ledger that the documents files do not give
 -- passes: there is none
 -- kind: offences
+-- needs: whole
 -- The ledger counts every document read and its tokens: kept, left out by a named reason, or a
 -- duplicate of another.
 with fates as (

@@ -2,7 +2,7 @@
 -- grain: one row per split and count of the ledger that the rows do not give
 -- passes: there is none
 -- kind: offences
--- needs: not pairs
+-- needs: whole, not pairs
 -- What is in no row was truncated or dropped with a long sentence: both together are compared.
 with counts as (
     select

@@ -2,7 +2,7 @@
 -- grain: one row per count of the ledger that the rows do not give
 -- passes: there is none
 -- kind: offences
--- needs: pairs
+-- needs: whole, pairs
 -- A is its document's own, and so is a next B; a random B is borrowed.
 with counts as (
     select

@@ -2,6 +2,7 @@
 -- grain: one row per split and source
 -- passes: no verdict
 -- kind: figures
+-- needs: whole
 -- Before: documents that have the sentences asked for. After: their tokens once per pass. A row
 -- counts for the source of its first document.
 with before as (
