@@ -3,12 +3,12 @@
 -- passes: no verdict
 -- kind: figures
 -- needs: whole, pairs
--- The expectation is exact, but its spread is larger than that of independent labels, as a random
--- pair gives sentences back, and follows no law that the dataset could tell. So there is no verdict
--- here but in label_coin. Documents are drawn independently: `standard_error` comes from the
--- deviation of each, its random pairs less the expected ones, less the same of all its pairs times
--- the expected share. With many documents `z` is about standard normal. Labels that are steered
--- (nsp_balance exact) have no expectation.
+-- The expectation is exact, but labels are not independent, as a random pair gives sentences back,
+-- and the spread depends on the lengths of sentences, which a dataset does not hold. So there is no
+-- verdict here but in label_coin. Documents are drawn independently: `standard_error` comes from
+-- the deviation of each, its random pairs less the expected ones, less the same of all its pairs
+-- times the expected share. With many documents `z` is about standard normal. Labels that are
+-- steered (nsp_balance exact) have no expectation.
 with drawn as (
     select
         a_document_id as document_id,
@@ -67,8 +67,6 @@ final as (
         source,
         num_random,
         num_next,
-        expected_random,
-        expected_next,
         num_random / (num_random + num_next) as random_share,
         expected_share,
         standard_deviation / (expected_random + expected_next) as standard_error,
@@ -81,8 +79,6 @@ select
     source,
     num_random,
     num_next,
-    round(expected_random, 2) as expected_random,
-    round(expected_next, 2) as expected_next,
     round(random_share, 6) as random_share,
     round(expected_share, 6) as expected_share,
     round(standard_error, 6) as standard_error,

@@ -8,7 +8,6 @@
 -- of token ids (Jaccard index, in hundredths); the `position` of A in its document (the tenth it
 -- begins in, and how many sentences come after it, at most 10). `forced`, whether the chunk had one
 -- sentence, is none that a model could see: it says how much of the label was never a coin.
---
 -- A probe is a table of label counts by value of its property, from training pairs whose A is of a
 -- document with an id below 80...; it is measured on the others, so no document is A in both. Each
 -- value starts with one pair at the prior, the share of random pairs. Gains are over the prior
@@ -140,7 +139,6 @@ by_document as (
 sums as (
     select
         probe,
-        count(*) as num_documents,
         sum(num_pairs) as num_pairs,
         sum(correct) / sum(num_pairs) as accuracy,
         sum(prior_correct) / sum(num_pairs) as prior_accuracy,
@@ -172,12 +170,9 @@ final as (
     select
         sums.probe,
         sums.num_pairs::bigint as num_pairs,
-        sums.num_documents::bigint as num_documents,
-        sums.prior_accuracy,
         sums.accuracy,
         sums.accuracy - sums.prior_accuracy as accuracy_gain,
         numbers.quantile * errors.accuracy_error / sums.num_pairs as accuracy_margin,
-        sums.prior_loss,
         sums.loss,
         sums.prior_loss - sums.loss as loss_gain,
         numbers.quantile * errors.loss_error / sums.num_pairs as loss_margin
@@ -189,12 +184,9 @@ final as (
 select
     probe,
     num_pairs,
-    num_documents,
-    round(prior_accuracy, 6) as prior_accuracy,
     round(accuracy, 6) as accuracy,
     round(accuracy_gain, 6) as accuracy_gain,
     round(accuracy_margin, 6) as accuracy_margin,
-    round(prior_loss, 6) as prior_loss,
     round(loss, 6) as loss,
     round(loss_gain, 6) as loss_gain,
     round(loss_margin, 6) as loss_margin
