@@ -3,8 +3,8 @@
 -- passes: no more are than a bound of their probability allows
 -- kind: excess
 -- needs: variants, words
--- The first word that fits is any of the words that fit, each alike. If a variant selects c words of
--- k pieces in all, and G words have at most k pieces, the next one begins with one of the same with
+-- The first word selected is any of those that fit, each alike. If a variant selects c words of k
+-- pieces in all, and G words have at most k pieces, the next one begins with one of the same with
 -- probability c / G at most, and so is equal no more often: independent coins along the chain.
 with neighbours as (
     select
