@@ -7,7 +7,8 @@ functions are pure.
 """
 
 import functools
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -80,12 +81,12 @@ def spread(values: Sequence[float]) -> Spread:
     if size == 1:
         return Spread(num_seeds=1, mean=mean, sd=None, low=None, high=None)
     sd = float(np.std(values, ddof=1))
-    half = float(stats.t.isf(LEVEL / 2, size - 1)) * sd / size**0.5
+    half = float(stats.t.isf(LEVEL / 2, size - 1)) * sd / math.sqrt(size)
     return Spread(num_seeds=size, mean=mean, sd=sd, low=mean - half, high=mean + half)
 
 
 def paired_differences(
-    values: dict[str, Sequence[float]], reference: Sequence[float]
+    values: Mapping[str, Sequence[float]], reference: Sequence[float]
 ) -> tuple[Difference, ...]:
     """Return each arm's difference from the reference.
 
@@ -119,7 +120,7 @@ def p_value(differences: Spread) -> float | None:
     if differences.sd == 0.0:
         return float(differences.mean == 0.0)
     size = differences.num_seeds
-    t = abs(differences.mean) / (differences.sd / size**0.5)
+    t = abs(differences.mean) / (differences.sd / math.sqrt(size))
     return float(2 * stats.t.sf(t, size - 1))
 
 
@@ -149,7 +150,7 @@ def paired_power(difference: float, sd: float, num_seeds: int) -> float:
     """
     degrees = num_seeds - 1
     bound = stats.t.isf(LEVEL / 2, degrees)
-    center = abs(difference) * num_seeds**0.5 / sd
+    center = abs(difference) * math.sqrt(num_seeds) / sd
     # Far from 0 the other tail is nothing, and scipy gives NaN for it.
     other_tail = stats.nct.cdf(-bound, degrees, center) if center < 8.0 else 0.0
     return float(stats.nct.sf(bound, degrees, center) + other_tail)
@@ -169,13 +170,13 @@ def smallest_visible(differences: Spread) -> float | None:
         return None
     if sd == 0.0:
         return 0.0
-    return _visible_standard_errors(size) * sd / size**0.5
+    return _visible_standard_errors(size) * sd / math.sqrt(size)
 
 
 @functools.cache
 def _visible_standard_errors(num_seeds: int) -> float:
     """Return the smallest visible difference in standard errors; two seeds need 16."""
-    root = num_seeds**0.5
+    root = math.sqrt(num_seeds)
     found = optimize.brentq(lambda d: paired_power(d / root, 1.0, num_seeds) - POWER, 0.0, 50.0)
     return float(found)
 

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 import clozemill
-from clozemill import data_verbs, training_verbs
+from clozemill import data_verbs, study_verb, training_verbs
 from clozemill.pipeline.errors import ClozemillError
 from clozemill.printing import (
     EXIT_COULD_NOT_RUN,
@@ -26,6 +26,7 @@ _AFTER_INTERRUPTION = {
     "convert": "; the same command starts over",
     "remask": "; the same command starts over",
     "pretrain": "; the same command goes on from the last checkpoint",
+    "compare": "; the same command goes on from the last checkpoint",
 }
 
 
@@ -123,5 +124,6 @@ for _verb in (
     training_verbs.evaluate,
     training_verbs.fill_mask,
     training_verbs.export,
+    study_verb.compare,
 ):
     cli.add_command(_verb)
