@@ -18,6 +18,7 @@ lint: .venv/dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/mypy -p benchmarks
+	$(BIN)/sqlfluff lint --disable-progress-bar analysis
 
 format: .venv/dev
 	$(BIN)/ruff check --fix .

@@ -1,1 +1,1 @@
-"""From shards and runs to answers."""
+"""Ask a dataset and its runs what the model was fed: views for SQL, audits, studies."""

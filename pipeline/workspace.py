@@ -134,7 +134,8 @@ class Workspace:
             self._replaced.unlink()
 
     def end(self) -> None:
-        """Delete what only the build needed."""
+        """Delete what only the build needed, and what a worker that was lost left half-written."""
+        self._remove_temporaries()
         shutil.rmtree(self.work, ignore_errors=True)
 
     def discard(self) -> None:

@@ -347,6 +347,20 @@ def test_two_builds_of_one_folder_exclude_each_other(tmp_path: Path) -> None:
         assert (out / ".build" / "lock").exists()
 
 
+def test_what_a_lost_worker_left_half_written_is_gone_at_the_end(
+    few: Path, syllables: Path, tmp_path: Path
+) -> None:
+    half_written = tmp_path / "out" / ".train-00000-000.arrow.4711-0123abcd.tmp"
+
+    def lose_a_worker(progress: Progress) -> None:
+        if progress.stage == "writing":
+            half_written.write_bytes(b"ARROW1")
+
+    build(small_config(few, syllables, tmp_path / "out"), on_progress=lose_a_worker)
+    assert not half_written.exists()
+    assert (tmp_path / "out" / "manifest.json").exists()
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [

@@ -1,0 +1,112 @@
+"""A dataset as DuckDB views over its files: nothing is copied, and nothing can be written.
+
+with open_database("data") as connection:
+    connection.sql("select split, count(*) from instances group by split").show()
+"""
+
+import os
+from importlib import resources
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from clozemill.analysis.rows import document_rows, instance_rows, vocabulary_table
+from clozemill.pipeline.dataset import Dataset, open_dataset
+from clozemill.pipeline.manifest import Manifest
+from clozemill.pipeline.mask_rules import default_max_predictions
+from clozemill.pipeline.tokenizer import PretrainingTokenizer, load_tokenizer
+
+
+def open_database(
+    data: str | os.PathLike[str], *, threads: int | None = None, memory_limit: str = "4GB"
+) -> duckdb.DuckDBPyConnection:
+    """Return a connection with the views of docs/sql.md; it reads this dataset and nothing else.
+
+    Args:
+        data: The folder of a dataset, of either format.
+        threads: Threads of a query; by default one per core.
+        memory_limit: What a query may take before it spills to a temporary folder.
+
+    Raises:
+        ClozemillError: The dataset cannot be read.
+    """
+    dataset = open_dataset(data)
+    tokenizer = load_tokenizer(dataset.tokenizer_path)
+    connection = duckdb.connect(":memory:")
+    connection.execute(f"set threads = {threads}" if threads else "reset threads")
+    connection.execute("set memory_limit = ?", [memory_limit])
+    connection.register("instance_rows", instance_rows(dataset, tokenizer))
+    connection.register("document_rows", document_rows(dataset))
+    connection.register("vocab", vocabulary_table(tokenizer))
+    connection.register("ledger", _ledger_table(dataset.manifest))
+    connection.register("label_expectations", _expectations_table(dataset.manifest))
+    for name, value in _variables(dataset, tokenizer).items():
+        connection.execute(f"set variable {name} = ?", [value])
+    connection.execute(read_sql("views"))
+    _lock(connection)
+    return connection
+
+
+def read_sql(name: str) -> str:
+    """Return the text of `analysis/sql/NAME.sql`."""
+    return resources.files("clozemill.analysis").joinpath("sql", f"{name}.sql").read_text("utf-8")
+
+
+def _lock(connection: duckdb.DuckDBPyConnection) -> None:
+    """Leave nothing to the connection but to read: no files, extensions, network or settings."""
+    connection.execute("set python_enable_replacements = false")
+    connection.execute("set enable_external_access = false")
+    connection.execute("set lock_configuration = true")
+
+
+def _variables(dataset: Dataset, tokenizer: PretrainingTokenizer) -> dict[str, Any]:
+    """Return the settings of the build, and the ids of special tokens, by name."""
+    settings = dataset.manifest.configuration
+    most = settings["max_predictions_per_seq"] or default_max_predictions(
+        settings["max_seq_length"], settings["masked_lm_prob"]
+    )
+    ids = {f"{role}_id": token for role, token in dataset.manifest.tokenizer.special_ids.items()}
+    return {
+        **{name: value for name, value in settings.items() if not isinstance(value, list)},
+        **ids,
+        "max_predictions": most,
+        "num_ordinary": len(tokenizer.ordinary_ids),
+    }
+
+
+def _ledger_table(manifest: Manifest) -> pa.Table:
+    """Return the ledger, a row per section, split and reason."""
+    rows = [
+        {"section": section, "split": split, "reason": reason, "count": count}
+        for section, splits in manifest.ledger.items()
+        for split, reasons in splits.items()
+        for reason, count in reasons.items()
+    ]
+    return pa.Table.from_pylist(
+        rows,
+        pa.schema(
+            {
+                "section": pa.string(),
+                "split": pa.string(),
+                "reason": pa.string(),
+                "count": pa.int64(),
+            }
+        ),
+    )
+
+
+def _expectations_table(manifest: Manifest) -> pa.Table:
+    """Return the exact expectation of next-sentence labels, a row per split and source."""
+    rows = [
+        {"split": split, "source": source, **expected}
+        for split, sources in manifest.label_expectations.items()
+        for source, expected in sources.items()
+    ]
+    fields = {
+        "split": pa.string(),
+        "source": pa.string(),
+        "random": pa.float64(),
+        "next": pa.float64(),
+    }
+    return pa.Table.from_pylist(rows, pa.schema(fields))

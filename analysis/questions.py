@@ -1,0 +1,130 @@
+"""The questions of an audit: SQL files in `analysis/sql/audits`, each with what its answer means.
+
+A file begins with comments of the form `-- key: text`:
+
+`question`: what is asked, as one sentence.
+`grain`: what a row of the answer is.
+`passes`: when the answer is good, in words.
+`kind`: how the answer is judged, and so which columns it has; see `Kind`.
+`needs`: what a dataset must have for the question to make sense, if anything: conditions of
+    `CONDITIONS`, separated by commas; `a` or `not a`.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from functools import lru_cache
+from importlib import resources
+
+from clozemill.pipeline.manifest import Manifest
+
+
+class Kind(Enum):
+    """How an answer is judged. All columns but those named here say which group a row is of."""
+
+    OFFENCES = "offences"
+    """Each row breaks a rule. Passes if there is none."""
+
+    SUMS = "sums"
+    """`observed`, `trials`, `expected`, `variance`: a sum of independent counts, each the number
+    of successes among its share of `trials` (Bernoulli, hypergeometric, ...), against the mean and
+    variance of that sum."""
+
+    SHARES = "shares"
+    """`observed`, `trials`, `probability`: successes of independent trials, all of one
+    probability."""
+
+    COUNTS = "counts"
+    """`category`, `observed`, `expected`: counts of independent draws by category, a chi-square
+    test for each group of the other columns."""
+
+    FIGURES = "figures"
+    """Any columns: figures without a verdict."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """One file."""
+
+    name: str
+    """The file's name without `.sql`."""
+
+    question: str
+    """What is asked."""
+
+    grain: str
+    """What a row of the answer is."""
+
+    passes: str
+    """When the answer is good, in words."""
+
+    kind: Kind
+    """How the answer is judged."""
+
+    needs: tuple[str, ...]
+    """Conditions that the dataset must meet."""
+
+    sql: str
+    """The whole file."""
+
+
+CONDITIONS: dict[str, Callable[[Manifest], bool]] = {
+    "pairs": lambda manifest: manifest.configuration["recipe"] == "bert",
+    "words": lambda manifest: manifest.configuration["mask_unit"] == "word",
+    "variants": lambda manifest: all(split.num_variants for split in manifest.splits.values()),
+    "validation": lambda manifest: "validation" in manifest.splits,
+}
+"""What a question may need of a dataset."""
+
+_FOLDER = resources.files("clozemill.analysis").joinpath("sql", "audits")
+_LINE = re.compile(r"-- (question|grain|passes|kind|needs): (.*)")
+_MORE = re.compile(r"--   (.*)")
+
+
+@lru_cache
+def all_questions() -> tuple[Question, ...]:
+    """Return every question, sorted by name."""
+    files = sorted(_FOLDER.iterdir(), key=lambda file: file.name)
+    return tuple(
+        parse_question(file.name.removesuffix(".sql"), file.read_text("utf-8"))
+        for file in files
+        if file.name.endswith(".sql")
+    )
+
+
+def parse_question(name: str, sql: str) -> Question:
+    """Return the question in a file.
+
+    Raises:
+        KeyError: A line of its header is missing.
+        ValueError: Its kind is none.
+    """
+    header: dict[str, str] = {}
+    key = ""
+    for line in sql.splitlines():
+        if match := _LINE.fullmatch(line):
+            key, header[match[1]] = match[1], match[2]
+        elif key and (match := _MORE.fullmatch(line)):
+            header[key] += " " + match[1]
+        elif not line.startswith("--"):
+            break
+    needs = header.get("needs", "")
+    return Question(
+        name=name,
+        question=header["question"],
+        grain=header["grain"],
+        passes=header["passes"],
+        kind=Kind(header["kind"]),
+        needs=tuple(filter(None, needs.split(", "))),
+        sql=sql,
+    )
+
+
+def unmet_need(question: Question, manifest: Manifest) -> str | None:
+    """Return a condition of the question that the dataset does not meet, or None."""
+    for need in question.needs:
+        name = need.removeprefix("not ")
+        if CONDITIONS[name](manifest) == (name != need):
+            return need
+    return None
