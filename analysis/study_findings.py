@@ -10,6 +10,7 @@ from clozemill.analysis.study_plan import FORMAT_VERSION, PlanRecord
 from clozemill.analysis.study_run import ArmResult
 from clozemill.analysis.study_statistics import (
     Difference,
+    Interval,
     Spread,
     document_interval,
     paired_differences,
@@ -53,7 +54,7 @@ class Comparison:
     verdict: str
     """In words."""
 
-    evaluation_noise: tuple[float, float] | None
+    evaluation_noise: Interval | None
     """95 % interval over other validation documents and these trainings; the MLM loss alone."""
 
 
@@ -161,7 +162,7 @@ def verdict(found: Difference, reference: str) -> str:
     return f"{'higher' if found.spread.mean > 0 else 'lower'} than {reference}"
 
 
-def _evaluation_noise(arm: list[ArmResult], reference: list[ArmResult]) -> tuple[float, float]:
+def _evaluation_noise(arm: list[ArmResult], reference: list[ArmResult]) -> Interval:
     """Return the interval of the mean difference over other validation documents."""
     losses = [
         np.sum([result.documents.mlm_loss_sums for result in results], axis=0)

@@ -46,6 +46,17 @@ class Spread:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Interval:
+    """Where a number lies in 95 of 100 cases."""
+
+    low: float
+    """Its begin."""
+
+    high: float
+    """Its end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
     """An arm against the reference, paired by seed."""
 
@@ -183,7 +194,7 @@ def _visible_standard_errors(num_seeds: int) -> float:
 
 def document_interval(
     loss_differences: NDArray[np.float64], selected: NDArray[np.int64]
-) -> tuple[float, float]:
+) -> Interval:
     """Return a 95 % interval of a difference of losses over other validation documents.
 
     It is evaluation noise alone: the trainings are those that were made, and only the documents
@@ -202,4 +213,4 @@ def document_interval(
         num_selected = max(1, int(counts @ selected))
         means.append(float(counts @ loss_differences) / num_selected)
     low, high = np.quantile(means, [LEVEL / 2, 1 - LEVEL / 2])
-    return float(low), float(high)
+    return Interval(low=float(low), high=float(high))

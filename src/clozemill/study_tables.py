@@ -141,7 +141,7 @@ def _cells(one: Comparison) -> list[str]:
         _interval(spread.low, spread.high),
         _number(one.difference.adjusted_p),
         _number(one.difference.smallest_visible, digits=4),
-        "-" if noise is None else _interval(*noise),
+        "-" if noise is None else _interval(noise.low, noise.high),
         one.verdict,
     ]
 

@@ -113,9 +113,9 @@ def test_documents_that_agree_give_a_narrow_interval_and_few_documents_a_wide_on
     rng = np.random.default_rng(5)
     selected = rng.integers(5, 50, size=400)
     differences = -0.1 * selected + rng.normal(0, 3, size=400)
-    low, high = document_interval(differences, selected)
-    mean = differences.sum() / selected.sum()
-    assert low < mean < high
-    few_low, few_high = document_interval(differences[:20], selected[:20])
-    assert few_high - few_low > 2 * (high - low)
-    assert document_interval(-0.1 * selected, selected) == pytest.approx((-0.1, -0.1))
+    found = document_interval(differences, selected)
+    assert found.low < differences.sum() / selected.sum() < found.high
+    few = document_interval(differences[:20], selected[:20])
+    assert few.high - few.low > 2 * (found.high - found.low)
+    same = document_interval(-0.1 * selected, selected)
+    assert (same.low, same.high) == pytest.approx((-0.1, -0.1))
