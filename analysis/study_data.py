@@ -178,13 +178,15 @@ def _sample(tokens: TokenBatch, masks: MaskBatch, num_variants: int, rule: MaskR
     shown, vocab_size = masks.token_ids.astype(np.int64), len(rule.is_special)
     keys = places * vocab_size + shown
     is_changed = shown != tokens.input_ids[places]
-    variants = overlays % num_variants
+    by_variant = np.argsort(overlays % num_variants, kind="stable")
+    ends = np.cumsum(counts.reshape(-1, num_variants).sum(axis=0))[:-1]
+    ordered = [np.split(values[by_variant], ends) for values in (places, keys, is_changed)]
     bounds = zip(masks.starts[:-1], masks.starts[1:], strict=True)
     whole = [xxhash.xxh3_64_intdigest(keys[begin:end].tobytes()) for begin, end in bounds]
     return _Sample(
         num_positions=int(np.count_nonzero(~rule.is_special[tokens.input_ids])),
-        selected=[places[variants == v] for v in range(num_variants)],
-        changed=[keys[is_changed & (variants == v)] for v in range(num_variants)],
+        selected=ordered[0],
+        changed=[own[flags] for own, flags in zip(*ordered[1:], strict=True)],
         overlay_keys=np.array(whole, np.uint64).reshape(-1, num_variants),
         vocab_size=vocab_size,
     )

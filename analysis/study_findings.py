@@ -16,6 +16,7 @@ from clozemill.analysis.study_statistics import (
     paired_differences,
     spread,
 )
+from clozemill.pipeline.errors import RunError
 
 PRIMARY = "mlm_loss"
 """The measure that verdicts are about; the others are shown beside it."""
@@ -101,12 +102,20 @@ def study_findings(
         results: Of each arm and seed.
         seen: from `what_arms_see`.
         left_out: Numbers of variants that are no arm.
+
+    Raises:
+        RunError: A training has no last validation loss.
     """
     by_arm = {arm: [r for r in results if r.arm == arm] for arm in plan.arms}
     for own in by_arm.values():
         assert [result.seed for result in own] == list(range(plan.num_seeds)), "trainings missing"
         own.sort(key=lambda result: result.seed)
-    measures = [name for name in MEASURES if _last(results[0])[name] is not None]
+    measures = [name for name in MEASURES if all(_last(r)[name] is not None for r in results)]
+    if PRIMARY not in measures:
+        raise RunError(
+            "the last validation loss of a training is no number, so there is nothing to compare; "
+            "see evaluations in the files of arms/, and begin again with a lower learning rate."
+        )
     return Findings(
         plan=plan,
         reference=plan.arms[-1],

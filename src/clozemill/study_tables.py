@@ -115,6 +115,11 @@ def _difference_parts(findings: Findings) -> Iterator[Table | str]:
         yield _noise_text(findings)
     else:
         yield "One seed has no interval: what is seen may be chance. Give --seeds 3 or more."
+    if any(one.execution != findings.trainings[0].execution for one in findings.trainings):
+        yield (
+            "Not all trainings were computed alike (see execution in study.json): sums are rounded "
+            "otherwise, which is part of the differences."
+        )
     if findings.left_out:
         yield _left_out(findings.left_out)
 
