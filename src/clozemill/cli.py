@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 import clozemill
-from clozemill import data_verbs, study_verb, training_verbs
+from clozemill import analysis_verbs, data_verbs, study_verb, training_verbs
 from clozemill.pipeline.errors import ClozemillError
 from clozemill.printing import (
     EXIT_COULD_NOT_RUN,
@@ -124,6 +124,7 @@ for _verb in (
     training_verbs.evaluate,
     training_verbs.fill_mask,
     training_verbs.export,
+    analysis_verbs.audit,
     study_verb.compare,
 ):
     cli.add_command(_verb)
