@@ -57,7 +57,7 @@ def fork_run(source: Path, config: PretrainConfig, step: int) -> None:
         state.facts, settings=config.settings("training", "numerics", "execution")
     )
     out = Path(config.out)
-    (out / CHECKPOINTS_NAME).mkdir(parents=True, exist_ok=True)
+    out.mkdir(parents=True, exist_ok=True)
     record = RunRecord(package_version=__version__, facts=facts, started_from=os.path.abspath(path))
     write_json(out / RUN_NAME, to_json(record))
     with MetricsLog(out / METRICS_NAME) as log:
