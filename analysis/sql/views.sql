@@ -4,6 +4,15 @@
 -- Arrow streams) and `vocab`. Instances are numbered in their split, from 0, in the order of the
 -- manifest; (split, instance) is their key.
 
+-- Facts of tokens as lists, at the place token_id + 1: a look-up that joins nothing, as a join with
+-- the rows of masks may put all of them into memory.
+set variable continuation_by_id = (
+    select list(is_continuation order by token_id) from vocab
+);
+set variable ordinary_by_id = (
+    select list(is_ordinary order by token_id) from vocab
+);
+
 -- grain: one row per instance
 create temp view instances as
 select
