@@ -5,6 +5,9 @@ with open_database("data") as connection:
 """
 
 import os
+import shutil
+import tempfile
+import weakref
 from importlib import resources
 from typing import Any
 
@@ -13,6 +16,7 @@ import pyarrow as pa
 
 from clozemill.analysis.rows import document_rows, instance_rows, vocabulary_table
 from clozemill.pipeline.dataset import Dataset, open_dataset
+from clozemill.pipeline.errors import ConfigError
 from clozemill.pipeline.manifest import Manifest
 from clozemill.pipeline.mask_rules import default_max_predictions
 from clozemill.pipeline.tokenizer import PretrainingTokenizer, load_tokenizer
@@ -29,13 +33,12 @@ def open_database(
         memory_limit: What a query may take before it spills to a temporary folder.
 
     Raises:
-        ClozemillError: The dataset cannot be read.
+        DatasetError: The dataset cannot be read.
+        ConfigError: The memory limit is none.
     """
     dataset = open_dataset(data)
     tokenizer = load_tokenizer(dataset.tokenizer_path)
     connection = duckdb.connect(":memory:")
-    connection.execute(f"set threads = {threads}" if threads else "reset threads")
-    connection.execute("set memory_limit = ?", [memory_limit])
     connection.register("instance_rows", instance_rows(dataset, tokenizer))
     connection.register("document_rows", document_rows(dataset))
     connection.register("vocab", vocabulary_table(tokenizer))
@@ -44,6 +47,7 @@ def open_database(
     for name, value in _variables(dataset, tokenizer).items():
         connection.execute(f"set variable {name} = ?", [value])
     connection.execute(read_sql("views"))
+    _set_resources(connection, threads, memory_limit)
     _lock(connection)
     return connection
 
@@ -51,6 +55,23 @@ def open_database(
 def read_sql(name: str) -> str:
     """Return the text of `analysis/sql/NAME.sql`."""
     return resources.files("clozemill.analysis").joinpath("sql", f"{name}.sql").read_text("utf-8")
+
+
+def _set_resources(
+    connection: duckdb.DuckDBPyConnection, threads: int | None, memory_limit: str
+) -> None:
+    """Say what queries may take; what does not fit goes to a folder that ends with the session."""
+    if threads:
+        connection.execute("set threads = ?", [threads])
+    try:
+        connection.execute("set memory_limit = ?", [memory_limit])
+    except duckdb.Error as error:
+        raise ConfigError(
+            f"memory_limit is {memory_limit!r}; write it like 500MB or 4GB."
+        ) from error
+    spilled = tempfile.mkdtemp(prefix="clozemill-sql-")
+    weakref.finalize(connection, shutil.rmtree, spilled, ignore_errors=True)
+    connection.execute("set temp_directory = ?", [spilled])
 
 
 def _lock(connection: duckdb.DuckDBPyConnection) -> None:
