@@ -61,6 +61,9 @@ def _set_resources(
     connection: duckdb.DuckDBPyConnection, threads: int | None, memory_limit: str
 ) -> None:
     """Say what queries may take; what does not fit goes to a folder that ends with the session."""
+    # DuckDB takes a stream for a single row, and would hold all masks in memory to join them with
+    # the vocabulary. Joined as it is written, the right side is held.
+    connection.execute("set disabled_optimizers = 'join_order,build_side_probe_side'")
     if threads:
         connection.execute("set threads = ?", [threads])
     try:
@@ -82,7 +85,7 @@ def _lock(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def _variables(dataset: Dataset, tokenizer: PretrainingTokenizer) -> dict[str, Any]:
-    """Return the settings of the build, and the ids of special tokens, by name."""
+    """Return the settings of the build, the ids of special tokens, and the vocabulary's pieces."""
     settings = dataset.manifest.configuration
     most = settings["max_predictions_per_seq"] or default_max_predictions(
         settings["max_seq_length"], settings["masked_lm_prob"]
@@ -93,6 +96,7 @@ def _variables(dataset: Dataset, tokenizer: PretrainingTokenizer) -> dict[str, A
         **ids,
         "max_predictions": most,
         "num_ordinary": len(tokenizer.ordinary_ids),
+        "pieces": list(tokenizer.pieces),
     }
 
 
