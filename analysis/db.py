@@ -8,6 +8,7 @@ import os
 import shutil
 import tempfile
 import weakref
+from collections.abc import Sequence
 from importlib import resources
 from typing import Any
 
@@ -23,17 +24,23 @@ from clozemill.pipeline.tokenizer import PretrainingTokenizer, load_tokenizer
 
 
 def open_database(
-    data: str | os.PathLike[str], *, threads: int | None = None, memory_limit: str = "4GB"
+    data: str | os.PathLike[str],
+    runs: Sequence[str | os.PathLike[str]] = (),
+    *,
+    threads: int | None = None,
+    memory_limit: str = "4GB",
 ) -> duckdb.DuckDBPyConnection:
-    """Return a connection with the views of docs/sql.md; it reads this dataset and nothing else.
+    """Return a connection with the views of docs/sql.md; it can read what they are of, no more.
 
     Args:
         data: The folder of a dataset, of either format.
+        runs: The folders of training runs on it.
         threads: Threads of a query; by default one per core.
         memory_limit: What a query may take before it spills to a temporary folder.
 
     Raises:
         DatasetError: The dataset cannot be read.
+        RunError: A run cannot be read, or is one on another dataset.
         ConfigError: The memory limit is none.
     """
     dataset = open_dataset(data)
@@ -44,12 +51,28 @@ def open_database(
     connection.register("vocab", vocabulary_table(tokenizer))
     connection.register("ledger", _ledger_table(dataset.manifest))
     connection.register("label_expectations", _expectations_table(dataset.manifest))
+    if runs:
+        _register_runs(connection, runs, dataset)
     for name, value in _variables(dataset, tokenizer).items():
         connection.execute(f"set variable {name} = ?", [value])
     connection.execute(read_sql("views"))
     _set_resources(connection, threads, memory_limit)
     _lock(connection)
     return connection
+
+
+def _register_runs(
+    connection: duckdb.DuckDBPyConnection,
+    runs: Sequence[str | os.PathLike[str]],
+    dataset: Dataset,
+) -> None:
+    # Here, as only who asks for runs needs the code of training.
+    from clozemill.analysis.run_tables import run_tables
+    from clozemill.analysis.runs import read_training_run
+
+    found = [read_training_run(run, dataset) for run in runs]
+    for name, table in run_tables(found, dataset).items():
+        connection.register(name, table)
 
 
 def read_sql(name: str) -> str:

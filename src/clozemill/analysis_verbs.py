@@ -74,7 +74,7 @@ def sql(
     runs, query = _runs_and_query(words)
     from clozemill.analysis.db import open_database
 
-    with open_database(data, threads=threads, memory_limit=memory_limit) as connection:
+    with open_database(data, runs, threads=threads, memory_limit=memory_limit) as connection:
         if query is None:
             _prompt(connection, form)
         else:
