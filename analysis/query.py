@@ -1,6 +1,7 @@
 """A query and its answer, read a batch at a time; what DuckDB refuses is told in one line."""
 
 import contextlib
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -101,7 +102,14 @@ def told_in_a_line() -> Iterator[None]:
 
 def _first_paragraph(error: Exception) -> str:
     """Return what is wrong, without the picture of the query and general advice below it."""
+    told_by_us = _FROM_READING.search(str(error))
+    if told_by_us:
+        return told_by_us[1]
     return " ".join(str(error).partition("\n\n")[0].split())
+
+
+_FROM_READING = re.compile(r"failed: Unknown error: ([^\n]*?)\.*\. Detail: Python exception: ")
+"""How DuckDB hands on an error of the code that reads shards."""
 
 
 def _unique(names: list[str]) -> list[str]:

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from tests.pipeline.small_datasets import build_small
 
 from clozemill import cli
+from clozemill.pipeline.dataset import open_dataset
 
 
 class Done(NamedTuple):
@@ -184,3 +186,23 @@ def test_text_in_a_table_stays_on_its_line(run: Run, data: Path) -> None:
         "text          long",
         "a\\nb\\x1b[31m  " + "[b]" * 19 + "...",
     ]
+
+
+def test_damaged_shard_is_one_line(run: Run, data: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    shutil.copytree(data, folder)
+    shard = folder / open_dataset(data).manifest.shards[0].path
+    content = shard.read_bytes()
+    quarter = len(content) // 4
+    shard.write_bytes(content[:quarter] + b"\xff" * quarter + content[2 * quarter :])
+    done = run("sql", folder, "select count(*) from masks")
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith(f"clozemill: {shard} cannot be read: ")
+    assert done.err.endswith("(clozemill verify lists every damaged file).\n")
+    assert done.err.count("\n") == 1
+
+
+def test_a_word_that_is_no_run_folder_is_named(run: Run, data: Path, tmp_path: Path) -> None:
+    done = run("sql", data, tmp_path / "run", SPECIALS)
+    said = f"{tmp_path / 'run'} holds no run.json, so it is not a run folder; check the path."
+    assert done == Done(2, "", f"clozemill: {said}\n")
