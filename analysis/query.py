@@ -91,12 +91,18 @@ def told_in_a_line() -> Iterator[None]:
     """Raise what DuckDB and Arrow say of a query as a `QueryError` of one line."""
     try:
         yield
+    except (duckdb.InterruptException, RuntimeError) as error:
+        if "interrupted" not in str(error).lower():
+            raise
+        raise KeyboardInterrupt from error
     except duckdb.OutOfMemoryException as error:
         raise QueryError(
             f"{_first_paragraph(error)}; give the query more with --memory-limit, or fewer "
             "--threads."
         ) from error
     except (duckdb.Error, pa.ArrowException) as error:
+        if "Python exception: " in str(error) and "KeyboardInterrupt" in str(error):
+            raise KeyboardInterrupt from error  # it came while a shard was read
         raise QueryError(f"{_first_paragraph(error).removesuffix('.')}.") from error
 
 

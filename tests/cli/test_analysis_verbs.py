@@ -3,14 +3,19 @@
 import csv
 import io
 import json
+import os
 import shutil
+import signal
+import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
 import pytest
+from tests.pipeline.small_corpora import environment
 from tests.pipeline.small_datasets import build_small
 
 from clozemill import cli
@@ -206,3 +211,29 @@ def test_a_word_that_is_no_run_folder_is_named(run: Run, data: Path, tmp_path: P
     done = run("sql", data, tmp_path / "run", SPECIALS)
     said = f"{tmp_path / 'run'} holds no run.json, so it is not a run folder; check the path."
     assert done == Done(2, "", f"clozemill: {said}\n")
+
+
+@pytest.mark.slow
+def test_prompt_goes_on_after_a_bad_query_and_after_an_interrupt(data: Path) -> None:
+    controller, terminal = os.openpty()
+    process = subprocess.Popen(
+        # With one thread and no terminal for its progress, DuckDB heeds no signal.
+        [sys.executable, "-m", "clozemill", "sql", data, "--threads", "2"],
+        env=environment(),
+        stdin=terminal,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    os.write(controller, b"selec;\nselect 1\nas one;\n")
+    while process.stdout.readline().strip() != "1":
+        assert process.poll() is None
+    os.write(controller, b"select count(*) from range(1000000000000) r(i) where i % 7 = 3;\n")
+    time.sleep(3)
+    process.send_signal(signal.SIGINT)
+    os.write(controller, b"select 2 as two;\n\x04")
+    out, err = process.communicate(timeout=60)
+    assert "two\n  2\n" in out
+    assert err == 'clozemill: Parser Error: syntax error at or near "selec".\n'
+    assert process.returncode == 0
