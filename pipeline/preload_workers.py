@@ -1,8 +1,8 @@
-"""Imported by the server that workers are forked from: what they need, and no pandas."""
+"""Imported by the server that workers are forked from: what they need, and nothing else."""
 
 import importlib
 
-from clozemill.pipeline.arrow_alone import keep_pandas_out
+from clozemill.pipeline.unneeded import keep_unneeded_out
 
-keep_pandas_out()
+keep_unneeded_out()
 importlib.import_module("clozemill.pipeline.preload")

@@ -3,7 +3,7 @@
 -- They read three relations that the session has: `instance_rows`, `document_rows` (the files, as
 -- Arrow streams) and `vocab`. Instances are numbered in their split, from 0, in the order of the
 -- manifest; (split, instance) is their key. Files hold unsigned numbers as short as they can be,
--- whose sums and differences would overflow: the columns here are signed.
+-- whose sums and differences would overflow: single numbers are signed here, those in lists not.
 
 -- grain: one row per instance
 create temp view instances as
@@ -41,6 +41,30 @@ from (
     from instance_rows
 );
 
+-- grain: one row per instance; of a recipe without pairs, what its first two spans are
+create temp view pairs as
+select
+    split,
+    instance,
+    lower(hex(instance_id)) as instance_id,
+    source,
+    next_sentence_label,
+    num_chunk_sentences::integer as num_chunk_sentences,
+    len(spans) as num_spans,
+    lower(hex(spans[1].document_id)) as a_document_id,
+    spans[1].first_sentence::bigint as a_first_sentence,
+    spans[1].num_sentences::bigint as a_num_sentences,
+    spans[1].cut_front::bigint + spans[1].cut_back as a_cut,
+    segment_b_start::bigint - 2 as a_num_tokens,
+    input_ids[2:segment_b_start - 1] as a_ids,
+    lower(hex(spans[2].document_id)) as b_document_id,
+    spans[2].first_sentence::bigint as b_first_sentence,
+    spans[2].num_sentences::bigint as b_num_sentences,
+    spans[2].cut_front::bigint + spans[2].cut_back as b_cut,
+    len(input_ids) - segment_b_start - 1 as b_num_tokens,
+    input_ids[segment_b_start + 1:len(input_ids) - 1] as b_ids
+from instance_rows;
+
 -- grain: one row per distinct document of the input
 create temp view documents as
 select
@@ -60,6 +84,34 @@ select
     fate
 from document_rows;
 
+-- grain: one row per instance and position, special tokens too
+-- `expected_selected` and `variance_selected` are those of how many of the stored variants select
+-- the position, if each has its number of positions and no regard to which: for token masks.
+create temp view tokens as
+select
+    split,
+    instance,
+    source,
+    unnest(range(len(input_ids))) as position,
+    unnest(input_ids)::integer as token_id,
+    unnest(word_lengths)::integer as word_length,
+    segment_b_start::integer as segment_b_start,
+    len(input_ids) as num_tokens,
+    len(overlay_rates) as num_variants,
+    list_sum(overlay_rates) as expected_selected,
+    list_sum(list_transform(overlay_rates, lambda p: p * (1 - p))) as variance_selected
+from (
+    select
+        split,
+        instance,
+        source,
+        input_ids,
+        word_lengths,
+        segment_b_start,
+        list_transform(masks, lambda overlay: len(overlay) / num_maskable) as overlay_rates
+    from instance_rows
+);
+
 -- grain: one row per instance and stored variant
 create temp view variants as
 select
@@ -67,17 +119,23 @@ select
     instance,
     source,
     variant_number - 1 as variant,
-    num_tokens,
+    len(input_ids) as num_tokens,
     num_maskable,
+    segment_b_start::integer as segment_b_start,
+    input_ids,
+    word_lengths,
     len(overlay) as num_selected,
-    overlay
+    overlay,
+    list_transform(overlay, lambda shown: shown['position']::integer) as positions
 from (
     select
         split,
         instance,
         source,
-        len(input_ids) as num_tokens,
         num_maskable,
+        segment_b_start,
+        input_ids,
+        word_lengths,
         unnest(masks) as overlay,
         unnest(range(1, len(masks) + 1)) as variant_number
     from instance_rows

@@ -124,5 +124,6 @@ for _verb in (
     training_verbs.fill_mask,
     training_verbs.export,
     analysis_verbs.sql,
+    analysis_verbs.audit,
 ):
     cli.add_command(_verb)

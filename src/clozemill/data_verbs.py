@@ -57,16 +57,16 @@ def build(
         start_fork_server("clozemill.cli")
 
     from clozemill import tables
-    from clozemill.pipeline.arrow_alone import keep_pandas_out
     from clozemill.pipeline.build import build as run_build
     from clozemill.pipeline.read_hub import is_hub_name
+    from clozemill.pipeline.unneeded import keep_unneeded_out
 
     if dry_run:
         from clozemill.pipeline.estimate import estimate_build
 
         return show(tables.estimate_view(estimate_build(config)), is_json)
     if not any(map(is_hub_name, (*config.inputs, *config.validation))):
-        keep_pandas_out()
+        keep_unneeded_out()
     with tables.progress_bar(is_shown=not quiet) as on_progress:
         report = run_build(config, on_progress=on_progress)
     for notice in report.notices:

@@ -134,8 +134,12 @@ class PlainDataset:
                 variant,
                 len(row["input_ids"]),
                 sum(not self.is_special(token_id) for token_id in row["input_ids"]),
+                row["segment_b_start"],
+                row["input_ids"],
+                self.word_lengths(row["input_ids"]),
                 len(overlay),
                 overlay,
+                [selected["position"] for selected in overlay],
             )
             for row in self.instances
             for variant, overlay in enumerate(row["masks"])
@@ -249,7 +253,7 @@ def test_rate_counts_instances_with_nothing_selected(build_data: Built, tmp_path
     folder = build_small(tmp_path)
     spoil(folder, without_every_second_overlay)
     plain = PlainDataset(open_dataset(folder))
-    counts = [(len(o), n) for *_, n, _, o in plain.variant_rows()]
+    counts = [(len(row[10]), row[5]) for row in plain.variant_rows()]
     assert sum(selected == 0 for selected, _ in counts) > 10
     selected, maskable = (sum(column) for column in zip(*counts, strict=True))
     connection = open_database(folder)

@@ -1,0 +1,44 @@
+"""What other libraries import on the way and a build never uses: pandas and scipy's algebra.
+
+Arrow imports pandas with the first array it makes (a quarter of a second), Numba imports
+scipy.linalg with the first kernel (half a second), if they are installed. Whoever imports them
+later still can; kernels that call `np.dot` cannot be compiled in such a process.
+"""
+
+import contextlib
+import importlib
+import sys
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+
+
+class _Missing:
+    """Tells whoever imports a package that there is none."""
+
+    def __init__(self, package: str) -> None:
+        self._package = package
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: object = None
+    ) -> None:
+        if name == self._package:
+            raise ModuleNotFoundError(f"{name} is not wanted here", name=name)
+
+
+def keep_unneeded_out() -> None:
+    """Let Arrow and Numba find, once and for this process, that there is no such package."""
+    with _without("pandas"):
+        pa.array([""])
+    with _without("scipy.linalg"):
+        importlib.import_module("numba.np.arraymath")
+
+
+@contextlib.contextmanager
+def _without(package: str) -> Iterator[None]:
+    finder = _Missing(package)
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
