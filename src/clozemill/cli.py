@@ -124,6 +124,7 @@ for _verb in (
     training_verbs.evaluate,
     training_verbs.fill_mask,
     training_verbs.export,
+    analysis_verbs.sql,
     analysis_verbs.audit,
     study_verb.compare,
 ):
