@@ -1,0 +1,167 @@
+"""The report of an audit: one page that needs nothing else, neither a network nor a script."""
+
+from collections import Counter
+from collections.abc import Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+
+from clozemill import __version__
+from clozemill.analysis.audit import Answer, AuditReport
+from clozemill.analysis.charts import Chart, ReportError, draw, read_page_file
+from clozemill.analysis.dataset_charts import dataset_charts
+from clozemill.analysis.flow import document_flow, token_flow
+from clozemill.analysis.report_examples import choose_examples
+from clozemill.pipeline.dataset import Dataset
+from clozemill.pipeline.files import atomic_file
+from clozemill.pipeline.manifest import Manifest
+from clozemill.pipeline.inspection_text import visible
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+_MOST_ROWS = 20
+# Of an answer, on the page.
+
+_ORDER = ("failed", "passed", "figures", "not asked")
+"""Verdicts, as the table has them."""
+
+
+def write_report(
+    path: Path, dataset: Dataset, connection: duckdb.DuckDBPyConnection, audit: AuditReport
+) -> None:
+    """Write the page of an audit.
+
+    Args:
+        path: The HTML file.
+        dataset: What was audited.
+        connection: Of `open_database` on it, to choose instances to show.
+        audit: Its answers.
+
+    Raises:
+        ReportError: A library that makes pages or pictures is not installed.
+    """
+    charts = _drawn(dataset_charts(audit, dataset.manifest))
+    counts = Counter(answer.verdict for answer in audit.answers)
+    page = (
+        _environment()
+        .get_template("report.html")
+        .render(
+            name=dataset.folder.resolve().name,
+            version=__version__,
+            manifest=dataset.manifest,
+            facts=_facts(dataset.manifest),
+            audit=audit,
+            counts=counts,
+            sections=_sections(counts, bool(charts)),
+            answers=sorted(audit.answers, key=lambda answer: _ORDER.index(answer.verdict)),
+            charts=charts,
+            flows=_drawn([document_flow(dataset.manifest), token_flow(dataset.manifest)]),
+            examples=choose_examples(dataset, connection, audit),
+        )
+    )
+    with atomic_file(path) as sink:
+        sink.write(page.encode("utf-8", "backslashreplace"))
+
+
+def _environment() -> "Environment":
+    """Return what renders `analysis/page`: every value is escaped but pictures of our own."""
+    try:
+        from jinja2 import Environment, FunctionLoader, StrictUndefined
+    except ImportError as error:
+        raise ReportError(
+            "a report needs jinja2, which is not installed; pip install 'clozemill[report]'."
+        ) from error
+    environment = Environment(
+        loader=FunctionLoader(read_page_file),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["cell"] = cell
+    environment.filters["visible"] = visible
+    environment.globals.update(
+        most_rows=_MOST_ROWS,
+        answer_cells=answer_cells,
+        answer_groups=_answer_groups,
+        answer_rows=_answer_rows,
+    )
+    return environment
+
+
+def _drawn(charts: Sequence[Chart]) -> list[tuple[Chart, Any]]:
+    from markupsafe import Markup
+
+    return [(chart, Markup(draw(chart))) for chart in charts]
+
+
+def cell(value: Any) -> str:
+    """Return a value of a table for people.
+
+    >>> cell(1234567), cell(0.123456), cell(None), cell("a")
+    ('1,234,567', '0.1235', '', 'a')
+    """
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int | Decimal):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1000 or value.is_integer() else f"{value:.4g}"
+    return visible(str(value))
+
+
+def _sections(counts: Counter[str], has_charts: bool) -> list[tuple[str, str]]:
+    """Return the sections of the page that there are: their ids and titles."""
+    sections = [
+        ("dataset", "The dataset", True),
+        ("failed", "What failed", counts["failed"] > 0),
+        ("questions", "All questions", True),
+        ("charts", "Pictures", has_charts),
+        ("ledger", "From documents to instances", True),
+        ("examples", "Instances", True),
+    ]
+    return [(name, title) for name, title, is_there in sections if is_there]
+
+
+def _facts(manifest: Manifest) -> list[tuple[str, Any]]:
+    """Return how the dataset was built, as a person would ask."""
+    settings = manifest.configuration
+    return [
+        ("recipe", settings["recipe"]),
+        ("longest instance", f"{manifest.max_seq_length} tokens"),
+        ("masked_lm_prob", settings["masked_lm_prob"]),
+        ("masked together", settings["mask_unit"]),
+        ("passes over the text", settings["dupe_factor"]),
+        ("short_seq_prob", settings["short_seq_prob"]),
+        ("seed", settings["seed"]),
+        ("vocabulary", f"{manifest.tokenizer.vocab_size:,} tokens"),
+        ("sources", len(manifest.sources)),
+        ("format", settings["format"]),
+    ]
+
+
+def answer_cells(answer: Answer) -> tuple[str, str, str]:
+    """Return what was observed, expected and would pass, in words."""
+    if answer.verdict in ("figures", "not asked"):
+        return "", "", answer.reason or f"{answer.num_rows:,} rows"
+    if not answer.groups:
+        return f"{answer.num_rows:,} rows" if answer.num_rows else "none", "none", "none"
+    group = answer.groups[0]
+    passes = f"{cell(group.low)} to {cell(group.high)}"
+    return cell(group.observed), cell(group.expected), f"{passes} ({visible(group.label)})"
+
+
+def _answer_groups(answer: Answer) -> list[tuple[Any, ...]]:
+    return [
+        (group.label, group.observed, group.expected, group.low, group.high, group.p_value)
+        for group in answer.groups
+    ]
+
+
+def _answer_rows(answer: Answer) -> list[tuple[Any, ...]]:
+    return [tuple(row.values()) for row in answer.rows.slice(0, _MOST_ROWS).to_pylist()]
