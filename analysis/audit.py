@@ -1,6 +1,5 @@
 """The audit: every question asked, its answers judged, and one false-alarm rate for them all."""
 
-from collections import defaultdict
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
@@ -8,16 +7,18 @@ from typing import Any
 import duckdb
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from clozemill.analysis.questions import Kind, Question, all_questions, unmet_need
 from clozemill.analysis.verdicts import (
-    binomial_interval,
-    binomial_p_value,
-    chi_square_p_value,
-    sum_interval,
-    sum_p_value,
+    binomial_p_values,
+    excess_p_values,
+    passing_counts,
+    sum_p_values,
 )
+from clozemill.pipeline.errors import ConfigError
 from clozemill.pipeline.manifest import Manifest
+from clozemill.pipeline.progress import OnProgress, Progress
 
 FALSE_ALARM_RATE = 1e-6
 """How often a sound dataset fails, at most, over all questions together."""
@@ -25,28 +26,31 @@ FALSE_ALARM_RATE = 1e-6
 _SHOWN_ROWS = 1_000
 """Rows of an answer that are kept; all are judged."""
 
+_SHOWN_GROUPS = 5
+"""Groups of an answer that are kept, the least probable ones; all are judged."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """A tested row of an answer, or for a chi-square test the rows of one group."""
+    """A tested row of an answer."""
 
     label: str
     """Which one, as `column value, column value`; empty where there is only one."""
 
     observed: float
-    """The count; for a chi-square test the statistic."""
+    """The count."""
 
     expected: float
     """Its expectation."""
 
     p_value: float
-    """Of a deviation as large, if all is as it should be."""
+    """Of a deviation as large, at most, if all is as it should be."""
 
-    low: float | None = None
-    """Least count that passes, where the test has such a bound."""
+    low: float | None
+    """Least count that passes; None where none does."""
 
-    high: float | None = None
-    """Largest count that passes."""
+    high: float | None
+    """Largest count that passes; None where none does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +65,13 @@ class Answer:
     """Why it was not asked, else empty."""
 
     groups: tuple[Group, ...]
-    """What was tested, the least probable first; empty for rules and figures."""
+    """What was tested, the least probable first, some of many; empty for rules and figures."""
+
+    num_groups: int
+    """Groups that were tested."""
+
+    threshold: float
+    """A smaller p-value of a group fails."""
 
     num_rows: int
     """Rows of the answer: for rules, offences."""
@@ -75,11 +85,8 @@ class AuditReport:
     """All answers."""
 
     answers: tuple[Answer, ...]
-    num_tests: int
-    """Groups that were tested over all questions."""
-
-    threshold: float
-    """The false-alarm rate over their number: a smaller p-value fails."""
+    false_alarm_rate: float
+    """How often a sound dataset fails, at most."""
 
     @property
     def has_failed(self) -> bool:
@@ -87,147 +94,197 @@ class AuditReport:
         return any(answer.verdict == "failed" for answer in self.answers)
 
 
+def chosen_questions(only: Collection[str]) -> tuple[Question, ...]:
+    """Return the questions of these names, or all for none.
+
+    Raises:
+        ConfigError: There is no question of a name.
+    """
+    questions = all_questions()
+    names = [question.name for question in questions]
+    for name in only:
+        if name not in names:
+            raise ConfigError(f"there is no audit {name!r}; choose among {', '.join(names)}.")
+    return tuple(question for question in questions if not only or question.name in only)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditSettings:
+    """What is asked, and how it is judged."""
+
+    only: tuple[str, ...] = ()
+    """Names of questions; empty: all."""
+
+    false_alarm_rate: float = FALSE_ALARM_RATE
+    """How often a sound dataset may fail, over all questions together."""
+
+    is_sample: bool = False
+    """Whether the views show a part of the instances, so that some questions make no sense."""
+
+    def __post_init__(self) -> None:
+        """Refuse a rate that is none.
+
+        Raises:
+            ConfigError: It is not between 0 and 1.
+        """
+        if not 0.0 < self.false_alarm_rate < 1.0:
+            raise ConfigError(
+                f"false_alarm_rate is {self.false_alarm_rate}; it must be between 0 and 1."
+            )
+
+
 def run_audit(
     connection: duckdb.DuckDBPyConnection,
     manifest: Manifest,
+    settings: AuditSettings | None = None,
     *,
-    only: Collection[str] = (),
-    false_alarm_rate: float = FALSE_ALARM_RATE,
+    on_progress: OnProgress = lambda progress: None,
 ) -> AuditReport:
     """Ask the questions of a dataset, all or only some.
+
+    The false-alarm rate is shared evenly by the questions that test something, and the share of
+    one by its groups (Bonferroni), so many groups of one do not blunt the others.
 
     Args:
         connection: Of `open_database`.
         manifest: The dataset's.
-        only: Names of questions; empty: all.
-        false_alarm_rate: How often a sound dataset may fail, over all questions together.
+        settings: What is asked, and how it is judged.
+        on_progress: Called before each question, and at the end.
+
+    Raises:
+        ConfigError: There is no question of a name.
     """
-    asked: list[tuple[Question, str, pa.Table]] = []
-    for question in all_questions():
-        if not only or question.name in only:
-            unmet = unmet_need(question, manifest)
-            rows = pa.table({}) if unmet else connection.sql(question.sql).to_arrow_table()
-            asked.append((question, f"needs {unmet}" if unmet else "", rows))
-    tested = [_TESTS.get(question.kind, _no_test)(rows) for question, _, rows in asked]
-    num_tests = sum(map(len, tested))
-    threshold = false_alarm_rate / max(1, num_tests)
-    answers = tuple(
-        _judge(question, reason, rows, groups, threshold)
-        for (question, reason, rows), groups in zip(asked, tested, strict=True)
+    settings = settings or AuditSettings()
+    questions = chosen_questions(settings.only)
+    answers: list[_Asked] = []
+    for question in questions:
+        on_progress(_progress(len(answers), len(questions)))
+        unmet = unmet_need(question, manifest, is_sample=settings.is_sample)
+        answers.append(_unasked(question, unmet) if unmet else _ask(connection, question))
+    on_progress(_progress(len(questions), len(questions)))
+    rate = settings.false_alarm_rate / max(1, sum(len(asked.p_values) > 0 for asked in answers))
+    return AuditReport(
+        answers=tuple(_judge(asked, rate) for asked in answers),
+        false_alarm_rate=settings.false_alarm_rate,
     )
-    return AuditReport(answers=answers, num_tests=num_tests, threshold=threshold)
 
 
-def _judge(
-    question: Question, reason: str, rows: pa.Table, tests: list["_Test"], threshold: float
-) -> Answer:
-    groups = sorted((test.group(threshold) for test in tests), key=lambda group: group.p_value)
-    if reason:
+def _progress(done: int, total: int) -> Progress:
+    return Progress(stage="asking", unit="questions", done=done, total=total)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """A question with its answer, before the judgement."""
+
+    question: Question
+    reason: str
+    rows: pa.Table
+    num_rows: int
+    p_values: NDArray[np.float64]
+    """(G,) of the rows; none for rules and figures."""
+
+
+def _unasked(question: Question, unmet: str) -> _Asked:
+    nothing = pa.table({})
+    return _Asked(
+        question=question,
+        reason=f"needs {unmet}",
+        rows=nothing,
+        num_rows=0,
+        p_values=np.empty(0),
+    )
+
+
+def _ask(connection: duckdb.DuckDBPyConnection, question: Question) -> _Asked:
+    """Run a question. Of rules and figures, the first rows are kept: there may be billions."""
+    reader = connection.sql(question.sql).to_arrow_reader(100_000)
+    is_tested = question.kind in _TESTS
+    kept, num_rows = [], 0
+    for batch in reader:
+        if is_tested or num_rows < _SHOWN_ROWS:
+            kept.append(batch)
+        num_rows += batch.num_rows
+    rows = pa.Table.from_batches(kept, reader.schema)
+    return _Asked(
+        question=question,
+        reason="",
+        rows=rows,
+        num_rows=num_rows,
+        p_values=p_values(question.kind, rows) if is_tested else np.empty(0),
+    )
+
+
+def _judge(asked: _Asked, rate: float) -> Answer:
+    question, num_groups = asked.question, len(asked.p_values)
+    threshold = rate / max(1, num_groups)
+    if asked.reason:
         verdict = "not asked"
     elif question.kind is Kind.FIGURES:
         verdict = "figures"
     elif question.kind is Kind.OFFENCES:
-        verdict = "failed" if rows.num_rows else "passed"
+        verdict = "failed" if asked.num_rows else "passed"
     else:
-        verdict = "failed" if groups and groups[0].p_value < threshold else "passed"
+        verdict = "failed" if (asked.p_values < threshold).any() else "passed"
+    order = np.argsort(asked.p_values, kind="stable")
     return Answer(
         question=question,
         verdict=verdict,
-        reason=reason,
-        groups=tuple(groups),
-        num_rows=rows.num_rows,
-        rows=rows.slice(0, _SHOWN_ROWS),
+        reason=asked.reason,
+        groups=tuple(_group(asked, row, threshold) for row in order[:_SHOWN_GROUPS].tolist()),
+        num_groups=num_groups,
+        threshold=threshold,
+        num_rows=asked.num_rows,
+        rows=(asked.rows.take(order) if num_groups else asked.rows).slice(0, _SHOWN_ROWS),
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Test:
-    """A test of one group."""
+def _group(asked: _Asked, row: int, threshold: float) -> Group:
+    """Return a tested row with the counts that pass."""
+    kind, values = asked.question.kind, asked.rows.slice(row, 1)
+    numbers = _numbers(kind, values)
+    observed, trials = numbers.pop("observed"), numbers["trials"]
+    expected = numbers["expected"] if "expected" in numbers else trials * numbers["probability"]
 
-    label: str
-    observed: float
-    expected: float
-    p_value: float
-    interval: Callable[[float], tuple[float | None, float | None]]
-    """From the p-value that fails to the counts that pass."""
+    def p_value(count: float) -> float:
+        return float(_TESTS[kind](np.array([count]), **numbers)[0])
 
-    def group(self, threshold: float) -> Group:
-        low, high = self.interval(threshold)
-        return Group(
-            label=self.label,
-            observed=self.observed,
-            expected=self.expected,
-            p_value=self.p_value,
-            low=low,
-            high=high,
-        )
-
-
-def _no_test(rows: pa.Table) -> list[_Test]:
-    return []
+    low, high = passing_counts(
+        p_value, threshold, expected=float(expected[0]), trials=float(trials[0])
+    )
+    return Group(
+        label=_label(values.to_pylist()[0]),
+        observed=float(observed[0]),
+        expected=float(expected[0]),
+        p_value=float(asked.p_values[row]),
+        low=low,
+        high=high,
+    )
 
 
-def _test_sums(rows: pa.Table) -> list[_Test]:
-    tests = []
-    for row in rows.to_pylist():
-        observed = float(row.pop("observed"))
-        law = {name: float(row.pop(name)) for name in ("trials", "expected", "variance")}
-        tests.append(
-            _Test(
-                label=_label(row),
-                observed=observed,
-                expected=law["expected"],
-                p_value=sum_p_value(observed, **law),
-                interval=lambda rate, law=law: sum_interval(rate, **law),  # type: ignore[misc]
-            )
-        )
-    return tests
+_TESTS: dict[Kind, Callable[..., NDArray[np.float64]]] = {
+    Kind.SUMS: sum_p_values,
+    Kind.EXCESS: excess_p_values,
+    Kind.SHARES: binomial_p_values,
+}
 
-
-def _test_shares(rows: pa.Table) -> list[_Test]:
-    tests = []
-    for row in rows.to_pylist():
-        observed = float(row.pop("observed"))
-        law = {name: float(row.pop(name)) for name in ("trials", "probability")}
-        tests.append(
-            _Test(
-                label=_label(row),
-                observed=observed,
-                expected=law["trials"] * law["probability"],
-                p_value=binomial_p_value(observed, **law),
-                interval=lambda rate, law=law: binomial_interval(rate, **law),  # type: ignore[misc]
-            )
-        )
-    return tests
-
-
-def _test_counts(rows: pa.Table) -> list[_Test]:
-    groups: dict[str, list[tuple[float, float]]] = defaultdict(list)
-    for row in rows.to_pylist():
-        row.pop("category")
-        pair = (float(row.pop("observed")), float(row.pop("expected")))
-        groups[_label(row)].append(pair)
-    tests = []
-    for label, pairs in groups.items():
-        observed, expected = np.array(pairs).T
-        tests.append(
-            _Test(
-                label=label,
-                observed=float(((observed - expected) ** 2 / expected).sum()),
-                expected=float(len(pairs) - 1),
-                p_value=chi_square_p_value(observed, expected),
-                interval=lambda rate: (None, None),
-            )
-        )
-    return tests
-
-
-_TESTS: dict[Kind, Callable[[pa.Table], list[_Test]]] = {
-    Kind.SUMS: _test_sums,
-    Kind.SHARES: _test_shares,
-    Kind.COUNTS: _test_counts,
+_LAWS: dict[Kind, tuple[str, ...]] = {
+    Kind.SUMS: ("trials", "expected", "variance"),
+    Kind.EXCESS: ("trials", "expected", "variance"),
+    Kind.SHARES: ("trials", "probability"),
 }
 
 
+def p_values(kind: Kind, rows: pa.Table) -> NDArray[np.float64]:
+    """Return the p-value of each row (G,) of an answer of a tested kind."""
+    return _TESTS[kind](**_numbers(kind, rows))
+
+
+def _numbers(kind: Kind, rows: pa.Table) -> dict[str, NDArray[np.float64]]:
+    names = ("observed", *_LAWS[kind])
+    return {name: rows.column(name).cast(pa.float64()).to_numpy() for name in names}
+
+
 def _label(row: dict[str, Any]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in row.items())
+    is_number = {"observed", "trials", "expected", "variance", "probability"}
+    return ", ".join(f"{name} {value}" for name, value in row.items() if name not in is_number)

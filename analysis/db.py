@@ -19,24 +19,29 @@ from clozemill.pipeline.tokenizer import PretrainingTokenizer, load_tokenizer
 
 
 def open_database(
-    data: str | os.PathLike[str], *, threads: int | None = None, memory_limit: str = "4GB"
+    data: str | os.PathLike[str] | Dataset,
+    *,
+    threads: int | None = None,
+    memory_limit: str = "4GB",
+    sample: int | None = None,
 ) -> duckdb.DuckDBPyConnection:
     """Return a connection with the views of docs/sql.md; it reads this dataset and nothing else.
 
     Args:
-        data: The folder of a dataset, of either format.
+        data: The folder of a dataset, of either format, or a dataset that is open.
         threads: Threads of a query; by default one per core.
         memory_limit: What a query may take before it spills to a temporary folder.
+        sample: Show only about so many instances, by whole record batches over all shards.
 
     Raises:
         ClozemillError: The dataset cannot be read.
     """
-    dataset = open_dataset(data)
+    dataset = data if isinstance(data, Dataset) else open_dataset(data)
     tokenizer = load_tokenizer(dataset.tokenizer_path)
     connection = duckdb.connect(":memory:")
     connection.execute(f"set threads = {threads}" if threads else "reset threads")
     connection.execute("set memory_limit = ?", [memory_limit])
-    connection.register("instance_rows", instance_rows(dataset, tokenizer))
+    connection.register("instance_rows", instance_rows(dataset, tokenizer, sample))
     connection.register("document_rows", document_rows(dataset))
     connection.register("vocab", vocabulary_table(tokenizer))
     connection.register("ledger", _ledger_table(dataset.manifest))

@@ -7,7 +7,7 @@ A file begins with comments of the form `-- key: text`:
 `passes`: when the answer is good, in words.
 `kind`: how the answer is judged, and so which columns it has; see `Kind`.
 `needs`: what a dataset must have for the question to make sense, if anything: conditions of
-    `CONDITIONS`, separated by commas; `a` or `not a`.
+    `CONDITIONS`, separated by commas, `a` or `not a`; and `whole`, if a sample cannot answer it.
 """
 
 import re
@@ -28,16 +28,15 @@ class Kind(Enum):
 
     SUMS = "sums"
     """`observed`, `trials`, `expected`, `variance`: a sum of independent counts, each the number
-    of successes among its share of `trials` (Bernoulli, hypergeometric, ...), against the mean and
-    variance of that sum."""
+    of successes among its share of `trials` (Bernoulli, hypergeometric, ...), against the mean of
+    that sum and its variance, or more than that."""
+
+    EXCESS = "excess"
+    """The same columns; `expected` bounds the mean from above, and only a larger count fails."""
 
     SHARES = "shares"
     """`observed`, `trials`, `probability`: successes of independent trials, all of one
     probability."""
-
-    COUNTS = "counts"
-    """`category`, `observed`, `expected`: counts of independent draws by category, a chi-square
-    test for each group of the other columns."""
 
     FIGURES = "figures"
     """Any columns: figures without a verdict."""
@@ -74,8 +73,15 @@ CONDITIONS: dict[str, Callable[[Manifest], bool]] = {
     "words": lambda manifest: manifest.configuration["mask_unit"] == "word",
     "variants": lambda manifest: all(split.num_variants for split in manifest.splits.values()),
     "validation": lambda manifest: "validation" in manifest.splits,
+    "random_rounding": lambda manifest: manifest.configuration["mask_count"] == "stochastic",
+    "ordinary_random_tokens": (
+        lambda manifest: manifest.configuration["random_tokens"] == "ordinary"
+    ),
 }
 """What a question may need of a dataset."""
+
+WHOLE = "whole"
+"""The need of a question that a sample cannot answer."""
 
 _FOLDER = resources.files("clozemill.analysis").joinpath("sql", "audits")
 _LINE = re.compile(r"-- (question|grain|passes|kind|needs): (.*)")
@@ -121,10 +127,17 @@ def parse_question(name: str, sql: str) -> Question:
     )
 
 
-def unmet_need(question: Question, manifest: Manifest) -> str | None:
-    """Return a condition of the question that the dataset does not meet, or None."""
+def unmet_need(question: Question, manifest: Manifest, *, is_sample: bool = False) -> str | None:
+    """Return a condition of the question that is not met, or None.
+
+    Args:
+        question: Which.
+        manifest: The dataset's.
+        is_sample: Whether only a part of its instances is at hand.
+    """
     for need in question.needs:
         name = need.removeprefix("not ")
-        if CONDITIONS[name](manifest) == (name != need):
+        is_met = not is_sample if name == WHOLE else CONDITIONS[name](manifest)
+        if is_met == (name != need):
             return need
     return None

@@ -3,7 +3,9 @@
 Legend: N instances of a batch, T tokens of all of them.
 """
 
+import math
 from collections.abc import Callable, Iterator
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -30,8 +32,12 @@ class Rows:
         return reader.__arrow_c_stream__(requested_schema)
 
 
-def instance_rows(dataset: Dataset, tokenizer: PretrainingTokenizer) -> Rows:
-    """Return all instances of a dataset, of either format, where they lie.
+def instance_rows(
+    dataset: Dataset, tokenizer: PretrainingTokenizer, sample: int | None = None
+) -> Rows:
+    """Return the instances of a dataset, of either format, where they lie.
+
+    With `sample` only about so many: whole record batches, evenly over all of them.
 
     The columns are those of docs/format.md, and before them:
 
@@ -51,12 +57,16 @@ def instance_rows(dataset: Dataset, tokenizer: PretrainingTokenizer) -> Rows:
     continues = tokenizer.is_continuation
     is_continuation = np.zeros_like(is_special) if continues is None else continues
     names = pa.array(dataset.splits, pa.string())
+    num_instances = sum(entry.num_instances for entry in dataset.manifest.splits.values())
+    share = Fraction(min(sample or num_instances, num_instances), num_instances)
 
     def batches() -> Iterator[pa.RecordBatch]:
         for number, split in enumerate(dataset.splits):
-            begin = 0
-            for batch in dataset.batches(split):
-                end = begin + batch.num_rows
+            end = 0
+            for place, batch in enumerate(dataset.batches(split)):
+                begin, end = end, end + batch.num_rows
+                if math.ceil(share * (place + 1)) == math.ceil(share * place):
+                    continue
                 number_of_split = pa.array(np.full(batch.num_rows, number, np.int8))
                 columns = [
                     pa.DictionaryArray.from_arrays(number_of_split, names),
@@ -65,7 +75,6 @@ def instance_rows(dataset: Dataset, tokenizer: PretrainingTokenizer) -> Rows:
                     *batch.columns,
                 ]
                 yield pa.RecordBatch.from_arrays(columns, schema=schema)
-                begin = end
 
     return Rows(schema, batches)
 

@@ -14,8 +14,8 @@ class Progress:
     stage: str
     """Its name, such as `reading`."""
 
-    unit: Literal["bytes", "tokens"]
-    """What is counted: bytes of inputs as stored, or tokens."""
+    unit: Literal["bytes", "tokens", "questions"]
+    """What is counted: bytes of inputs as stored, tokens, or questions of an audit."""
 
     done: int
     """Units finished."""

@@ -131,15 +131,17 @@ class StopRequest:
 
 @contextlib.contextmanager
 def stopping_at_a_step() -> Iterator[StopRequest]:
-    """Let SIGTERM and SIGINT ask for a stop after the step, in place of breaking it off.
+    """Let a signal ask for a stop after the step, in place of breaking it off.
 
-    Outside the main thread signals are nobody's business, and nothing changes.
+    SIGTERM, SIGINT, and SIGHUP of a closing terminal; what is ignored (`nohup`) stays so. Outside
+    the main thread signals are nobody's business, and nothing changes.
     """
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():
         yield request
         return
-    before = {number: signal.signal(number, request.make) for number in _STOPPING}
+    heard = [number for number in _STOPPING if signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, request.make) for number in heard}
     try:
         yield request
     finally:
@@ -147,4 +149,4 @@ def stopping_at_a_step() -> Iterator[StopRequest]:
             signal.signal(number, handler)
 
 
-_STOPPING = (signal.SIGTERM, signal.SIGINT)
+_STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)

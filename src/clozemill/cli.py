@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 import clozemill
-from clozemill import data_verbs, training_verbs
+from clozemill import analysis_verbs, data_verbs, training_verbs
 from clozemill.pipeline.errors import ClozemillError
 from clozemill.printing import (
     EXIT_COULD_NOT_RUN,
@@ -123,5 +123,6 @@ for _verb in (
     training_verbs.evaluate,
     training_verbs.fill_mask,
     training_verbs.export,
+    analysis_verbs.audit,
 ):
     cli.add_command(_verb)

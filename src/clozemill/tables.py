@@ -83,6 +83,8 @@ class _Lines:
 def _rate(progress: Progress, seconds: float) -> str:
     if not progress.done or seconds < 0.1:
         return ""
+    if progress.unit == "questions":
+        return f"{progress.done} of {progress.total}"
     unit = {"bytes": "MB/s", "tokens": "M tokens/s"}[progress.unit]
     return f"{progress.done / seconds / 1e6:.1f} {unit}"
 

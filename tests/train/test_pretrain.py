@@ -209,7 +209,7 @@ def test_signal_saves_and_the_same_command_goes_on(built: BuiltDataset, tmp_path
     settings = {"steps": 80, "checkpoint_every": 0}
     pretrain(small_config(built().folder, tmp_path / "whole", **settings))
     command = arguments(built().folder, tmp_path / "run", **settings)
-    for number, num_rows in ((signal.SIGTERM, 3), (signal.SIGINT, 12)):
+    for number, num_rows in ((signal.SIGTERM, 3), (signal.SIGHUP, 8), (signal.SIGINT, 12)):
         process = start_module(MODULE, *command)
         wait_for_rows(tmp_path / "run", num_rows)
         process.send_signal(number)

@@ -1,52 +1,67 @@
 -- question: Do selected positions show [MASK], a random token and the original as often as asked?
 -- grain: one row per split and what is shown
--- passes: the counts are those of independent draws, a chi-square test for each split
--- kind: counts
+-- passes: each count is that of independent draws
+-- kind: shares
 -- needs: variants
--- A random token may be the original one, which then looks kept.
-with shown as (
+-- Exact: a binomial law for each action. A random token may be the original one, which then looks
+-- kept, or with random tokens from the whole vocabulary [MASK]. Originals that are never drawn,
+-- such as [UNK], are left out, so that all draws have one law.
+with pool as (
+    select token_id
+    from vocab
+    where is_ordinary or getvariable('random_tokens') = 'all'
+),
+
+shown as (
     select
-        split,
-        count(*) as num_selected,
-        count(*) filter (where action = 'mask') as num_mask,
-        count(*) filter (where action = 'keep') as num_keep,
-        count(*) filter (where action = 'random') as num_random
+        masks.split,
+        count(*) as trials,
+        count(*) filter (where masks.action = 'mask') as num_mask,
+        count(*) filter (where masks.action = 'random') as num_random,
+        count(*) filter (where masks.action = 'keep') as num_keep
     from masks
-    group by split
+    inner join pool on masks.original_id = pool.token_id
+    group by masks.split
 ),
 
 probabilities as (
     select
-        getvariable('mask_token_prob') as mask_prob,
-        getvariable('random_token_prob') * (1 - 1 / getvariable('num_ordinary')) as random_prob
-),
-
-categories as (
-    select unnest(['mask', 'random', 'keep']) as category
+        getvariable('mask_token_prob')
+        + getvariable('random_token_prob') * is_mask_drawn / num_drawn as mask_prob,
+        getvariable('random_token_prob')
+        * (1 - (1 + is_mask_drawn) / num_drawn) as random_prob
+    from (
+        select
+            count(*) as num_drawn,
+            count(*) filter (where token_id = getvariable('mask_id')) as is_mask_drawn
+        from pool
+    )
 ),
 
 final as (
     select
         shown.split,
-        categories.category,
-        case categories.category
+        actions.action,
+        case actions.action
             when 'mask' then shown.num_mask
             when 'random' then shown.num_random
             else shown.num_keep
         end as observed,
-        shown.num_selected * case categories.category
+        shown.trials,
+        case actions.action
             when 'mask' then probabilities.mask_prob
             when 'random' then probabilities.random_prob
             else 1 - probabilities.mask_prob - probabilities.random_prob
-        end as expected
+        end as probability
     from shown
     cross join probabilities
-    cross join categories
+    cross join (values ('mask'), ('random'), ('keep')) as actions (action)
 )
 
 select
     split,
-    category,
+    action,
     observed,
-    expected
+    trials,
+    probability
 from final;

@@ -3,39 +3,50 @@
 -- passes: as many tokens of A are selected as of any others
 -- kind: sums
 -- needs: variants, pairs, not words
--- Of an instance with m maskable tokens, s of them in the segment, n are selected without regard to
--- the segment: a hypergeometric count of mean n s / m and variance n (s/m) (1 - s/m) (m-n)/(m-1).
-with counts as (
+-- Exact mean and variance: of an instance with m maskable tokens, s of them in A, n are selected
+-- without regard to the segment, a hypergeometric count of mean n s / m and variance
+-- n (s / m) (1 - s / m) (m - n) / (m - 1). Variants of an instance are drawn independently.
+with shapes as (
     select
         split,
-        instance,
-        variant,
-        count(*) filter (where segment = 'A') as observed
-    from masks
-    group by split, instance, variant
+        num_selected as n,
+        num_maskable as m,
+        segment_b_start - 2 as s,
+        count(*) as num_overlays
+    from variants
+    group by all
 ),
 
-laws as (
+expectations as (
     select
-        variants.split,
-        counts.observed,
-        variants.num_selected as n,
-        variants.num_maskable as m,
-        instances.segment_b_start - 2 as s
-    from variants
-    inner join counts using (split, instance, variant)
-    inner join instances using (split, instance)
+        split,
+        sum(num_overlays * n) as trials,
+        sum(num_overlays * n * s / m) as expected,
+        sum(
+            num_overlays * n * (s / m) * (1 - s / m) * (m - n) / greatest(m - 1, 1)
+        ) as variance
+    from shapes
+    group by split
+),
+
+chosen as (
+    select
+        split,
+        count(*) as observed
+    from masks
+    where segment = 'A'
+    group by split
 ),
 
 final as (
     select
-        split,
-        sum(observed) as observed,
-        sum(n) as trials,
-        sum(n * s / m) as expected,
-        sum(n * (s / m) * (1 - s / m) * (m - n) / greatest(m - 1, 1)) as variance
-    from laws
-    group by split
+        expectations.split,
+        coalesce(chosen.observed, 0) as observed,
+        expectations.trials,
+        expectations.expected,
+        expectations.variance
+    from expectations
+    left join chosen using (split)
 )
 
 select

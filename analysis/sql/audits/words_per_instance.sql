@@ -1,0 +1,80 @@
+-- question: Does a variant of whole words select no more than asked, and less only where none fits?
+-- grain: one row per split, shape and number of selected positions that is wrong
+-- passes: there is none
+-- kind: offences
+-- needs: variants, words
+-- Words are tried in random order and one that overshoots the asked number is skipped. So where
+-- fewer are selected, every word that is not has more pieces than were left. A selected word of w
+-- pieces adds 1 / w per piece; by length, words of the instance less selected ones are the others.
+with overlays as (
+    select
+        split,
+        instance,
+        variant,
+        num_tokens,
+        num_maskable,
+        num_selected,
+        positions,
+        word_lengths,
+        least(
+            num_maskable,
+            getvariable('max_predictions'),
+            case
+                when getvariable('mask_count') = 'stochastic'
+                    then floor(getvariable('masked_lm_prob') * num_maskable)
+                else greatest(1, round_even(num_tokens * getvariable('masked_lm_prob'), 0))
+            end
+        ) as fewest_asked,
+        least(
+            num_maskable,
+            getvariable('max_predictions'),
+            case
+                when getvariable('mask_count') = 'stochastic'
+                    then ceil(getvariable('masked_lm_prob') * num_maskable)
+                else greatest(1, round_even(num_tokens * getvariable('masked_lm_prob'), 0))
+            end
+        ) as most_asked
+    from variants
+),
+
+doubtful as (
+    select
+        *,
+        len(list_filter(word_lengths, lambda w: w between 1 and fewest_asked - num_selected))
+        - len(
+            list_filter(
+                positions,
+                lambda p: word_lengths[p + 1] between 1 and fewest_asked - num_selected
+            )
+        ) as num_fitting
+    from overlays
+    where num_selected not between fewest_asked and most_asked
+),
+
+final as (
+    select
+        split,
+        num_tokens,
+        num_maskable,
+        num_selected,
+        fewest_asked,
+        most_asked,
+        num_fitting,
+        count(*) as num_overlays,
+        min(instance) as first_instance
+    from doubtful
+    where num_selected > most_asked or num_fitting > 0
+    group by all
+)
+
+select
+    split,
+    num_tokens,
+    num_maskable,
+    num_selected,
+    fewest_asked,
+    most_asked,
+    num_fitting,
+    num_overlays,
+    first_instance
+from final;
