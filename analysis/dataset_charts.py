@@ -21,7 +21,7 @@ _BAR = {"type": "bar", "color": "var(--series-1)"}
 def dataset_charts(audit: AuditReport, manifest: Manifest) -> list[Chart]:
     """Return the charts that the answers allow, of the training split or the only one."""
     split = "train" if "train" in manifest.splits else next(iter(manifest.splits))
-    charts = []
+    charts: list[Chart] = []
     for name, make in _CHARTS.items():
         for answer in audit.answers:
             if answer.question.name == name:

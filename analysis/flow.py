@@ -9,7 +9,7 @@ from clozemill.pipeline.ledger import OWN_FATES
 from clozemill.pipeline.manifest import Manifest
 from clozemill.pipeline.read_records import RECORD_FATES
 
-_WIDTH, _HEIGHT = 760, 190
+_WIDTH = 760
 _BOX = 10
 _GAP = 20
 # Between boxes of a column: a line of text, so that the names of small ones stay apart.
@@ -48,7 +48,7 @@ def document_flow(manifest: Manifest) -> Chart:
     root = Stage(name="documents read", count=read, parts=_fates(manifest, "documents"))
     if records["records_read"] > read:
         root = Stage(name="records read", count=records["records_read"], parts=(root, *lost))
-    return _flow("Documents, from what was read to what was kept", root)
+    return _flow("Documents, from what was read to what was kept", root, height=90)
 
 
 def token_flow(manifest: Manifest) -> Chart:
@@ -58,10 +58,9 @@ def token_flow(manifest: Manifest) -> Chart:
         split = stage.name.removeprefix("kept for ")
         passes = manifest.ledger["pass_tokens"].get(split)
         if passes is not None:
-            names = {"in_instances": f"in instances of {split}"}
             uses = tuple(
                 Stage(
-                    name=names.get(fate, _words(fate)),
+                    name=f"{split}: {_words(fate)}",
                     count=passes.get(fate, 0),
                     is_lost=fate != "in_instances",
                 )
@@ -72,7 +71,7 @@ def token_flow(manifest: Manifest) -> Chart:
     root = Stage(
         name="tokens read", count=manifest.ledger["tokens"][""]["read"], parts=tuple(parts)
     )
-    return _flow("Tokens, from documents to instances", root)
+    return _flow("Tokens, from documents to instances", root, height=190)
 
 
 def _fates(manifest: Manifest, section: str) -> tuple[Stage, ...]:
@@ -114,13 +113,13 @@ class _Box:
     """Where on its parent it begins; None for the first box."""
 
 
-def _flow(title: str, root: Stage) -> Chart:
-    boxes = list(_layout(root))
+def _flow(title: str, root: Stage, *, height: float) -> Chart:
+    boxes = list(_layout(root, height))
     rows = tuple(
         (box.depth + 1, box.stage.name, box.stage.count, box.share if box.depth else None)
         for box in boxes
     )
-    lines = [f"{box.stage.name}: {_count_text(box)}" for box in boxes]
+    lines = [f"{box.stage.name} {_count_text(box)}" for box in boxes]
     return Chart(
         title=title,
         description="; ".join(lines) + ".",
@@ -130,9 +129,9 @@ def _flow(title: str, root: Stage) -> Chart:
     )
 
 
-def _layout(root: Stage) -> Iterator[_Box]:
+def _layout(root: Stage, height: float) -> Iterator[_Box]:
     """Place every stage that has a count: depth by depth, a gap between neighbours."""
-    column = [_Box(stage=root, depth=0, top=0.0, height=_HEIGHT, share=1.0, origin=None)]
+    column = [_Box(stage=root, depth=0, top=0.0, height=height, share=1.0, origin=None)]
     while column:
         yield from column
         following: list[_Box] = []
@@ -142,12 +141,12 @@ def _layout(root: Stage) -> Iterator[_Box]:
             total = sum(part.count for part in box.stage.parts)
             for part in box.stage.parts:
                 if part.count:
-                    height = box.height * part.count / total
+                    extent = box.height * part.count / total
                     share = part.count / total
-                    place = {"top": top, "height": height, "share": share, "origin": origin}
+                    place = {"top": top, "height": extent, "share": share, "origin": origin}
                     following.append(_Box(stage=part, depth=box.depth + 1, **place))
-                    top += height + _GAP
-                    origin += height
+                    top += extent + _GAP
+                    origin += extent
         column = following
 
 
@@ -163,8 +162,8 @@ def _spec(boxes: Sequence[_Box]) -> Spec:
     drawn = [_drawn(box, step) for box in boxes]
     ribbons = [point for number, box in enumerate(boxes) for point in _ribbon(box, number, step)]
     axes = {
-        "y": {"field": "top", "type": "quantitative", "axis": None, "scale": {"reverse": True}},
-        "x": {"field": "left", "type": "quantitative", "axis": None},
+        "y": {"field": "top", "type": "quantitative", "axis": None, "scale": _pixels(height, 0)},
+        "x": {"field": "left", "type": "quantitative", "axis": None, "scale": _pixels(0, _WIDTH)},
     }
     colors = {"domain": [_KEPT, _LOST]}
     return {
@@ -214,6 +213,10 @@ def _spec(boxes: Sequence[_Box]) -> Spec:
     }
 
 
+def _pixels(begin: float, end: float) -> Spec:
+    return {"domain": [begin, end], "nice": False, "zero": False}
+
+
 def _drawn(box: _Box, step: float) -> dict[str, Any]:
     left = box.depth * step
     return {
@@ -223,7 +226,7 @@ def _drawn(box: _Box, step: float) -> dict[str, Any]:
         "middle": box.top + box.height / 2,
         "bottom": box.top + max(box.height, 1.0),
         "kind": _LOST if box.stage.is_lost else _KEPT,
-        "text": f"{box.stage.name}: {_count_text(box)}",
+        "text": f"{box.stage.name} {_count_text(box)}",
     }
 
 

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,19 +11,19 @@ import duckdb
 
 from clozemill import __version__
 from clozemill.analysis.audit import Answer, AuditReport
-from clozemill.analysis.charts import Chart, ReportError, draw, read_page_file
+from clozemill.analysis.charts import Chart, draw, read_page_file, require_libraries
 from clozemill.analysis.dataset_charts import dataset_charts
 from clozemill.analysis.flow import document_flow, token_flow
 from clozemill.analysis.report_examples import choose_examples
 from clozemill.pipeline.dataset import Dataset
 from clozemill.pipeline.files import atomic_file
-from clozemill.pipeline.manifest import Manifest
 from clozemill.pipeline.inspection_text import visible
+from clozemill.pipeline.manifest import Manifest
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-_MOST_ROWS = 20
+_MOST_ROWS = 10
 # Of an answer, on the page.
 
 _ORDER = ("failed", "passed", "figures", "not asked")
@@ -43,11 +44,12 @@ def write_report(
     Raises:
         ReportError: A library that makes pages or pictures is not installed.
     """
+    require_libraries()
     charts = _drawn(dataset_charts(audit, dataset.manifest))
     counts = Counter(answer.verdict for answer in audit.answers)
     page = (
         _environment()
-        .get_template("report.html")
+        .get_template("audit.html")
         .render(
             name=dataset.folder.resolve().name,
             version=__version__,
@@ -59,6 +61,7 @@ def write_report(
             answers=sorted(audit.answers, key=lambda answer: _ORDER.index(answer.verdict)),
             charts=charts,
             flows=_drawn([document_flow(dataset.manifest), token_flow(dataset.manifest)]),
+            study=None,
             examples=choose_examples(dataset, connection, audit),
         )
     )
@@ -68,12 +71,8 @@ def write_report(
 
 def _environment() -> "Environment":
     """Return what renders `analysis/page`: every value is escaped but pictures of our own."""
-    try:
-        from jinja2 import Environment, FunctionLoader, StrictUndefined
-    except ImportError as error:
-        raise ReportError(
-            "a report needs jinja2, which is not installed; pip install 'clozemill[report]'."
-        ) from error
+    from jinja2 import Environment, FunctionLoader, StrictUndefined
+
     environment = Environment(
         loader=FunctionLoader(read_page_file),
         autoescape=True,
@@ -145,15 +144,33 @@ def _facts(manifest: Manifest) -> list[tuple[str, Any]]:
     ]
 
 
-def answer_cells(answer: Answer) -> tuple[str, str, str]:
-    """Return what was observed, expected and would pass, in words."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cells:
+    """What the table of questions has of one, in words."""
+
+    observed: str
+    expected: str
+    passes: str
+    """From which count to which, or why there is no verdict."""
+
+    label: str = ""
+    """Which group it is, where there are several."""
+
+
+def answer_cells(answer: Answer) -> Cells:
+    """Return what was observed, what was expected and what would pass."""
     if answer.verdict in ("figures", "not asked"):
-        return "", "", answer.reason or f"{answer.num_rows:,} rows"
+        reason = answer.reason.replace("_", " ") or f"{answer.num_rows:,} rows of figures"
+        return Cells(observed="", expected="", passes=reason)
     if not answer.groups:
-        return f"{answer.num_rows:,} rows" if answer.num_rows else "none", "none", "none"
+        return Cells(observed=cell(answer.num_rows), expected="0", passes="no row")
     group = answer.groups[0]
-    passes = f"{cell(group.low)} to {cell(group.high)}"
-    return cell(group.observed), cell(group.expected), f"{passes} ({visible(group.label)})"
+    return Cells(
+        observed=cell(group.observed),
+        expected=cell(group.expected),
+        passes=f"{cell(group.low)} to {cell(group.high)}",
+        label=visible(group.label),
+    )
 
 
 def _answer_groups(answer: Answer) -> list[tuple[Any, ...]]:
