@@ -73,7 +73,7 @@ def draw(chart: Chart) -> str:
     assert size is not None, drawn[:200]
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="chart" role="img"{size[1]} '
-        f'aria-labelledby="chart-{number}-title chart-{number}-text">'
+        f'aria-labelledby="chart-{number}-title" aria-describedby="chart-{number}-text">'
         f'<title id="chart-{number}-title">{escape(chart.title)}</title>'
         f'<desc id="chart-{number}-text">{escape(chart.description)}</desc>'
         f"{drawn[size.end() :]}"
