@@ -24,7 +24,7 @@ def dataset_charts(audit: AuditReport, manifest: Manifest) -> list[Chart]:
     charts: list[Chart] = []
     for name, make in _CHARTS.items():
         for answer in audit.answers:
-            if answer.question.name == name:
+            if answer.question.name == name and answer.verdict != "not asked":
                 rows = [row for row in _plain_rows(answer) if row["split"] == split]
                 charts += make(rows, split) if rows else ()
     return charts

@@ -1,4 +1,5 @@
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ from playwright.sync_api import Browser, Page, expect
 from tests.analysis.browsers import CONTRASTS, chromium, opened
 from tests.analysis.faults import only_mask_tokens, plant, separators_selected
 from tests.pipeline.small_corpora import (
+    environment,
     make_texts,
     small_dataset,
     vocabulary,
@@ -106,7 +108,9 @@ def test_all_questions_stand_on_the_page_with_their_verdicts(
     with opened(browser, hostile.path) as page:
         num_passed = sum(answer.verdict == "passed" for answer in hostile.audit.answers)
         assert num_passed > 10
-        expect(page.locator(".banner")).to_contain_text(f"All {num_passed} questions passed")
+        expect(page.locator(".banner")).to_contain_text(
+            f"{num_passed} of {num_passed} questions passed"
+        )
         table = page.locator(".questions > tbody > tr")
         expect(table).to_have_count(len(hostile.audit.answers))
         for answer in hostile.audit.answers:
@@ -241,6 +245,42 @@ def test_a_phone_scrolls_down_and_not_sideways(browser: Browser, failed: Written
         chart = page.locator(".charts .chart").first.bounding_box()
         assert chart is not None
         assert 300 < chart["width"] <= 360
+
+
+@pytest.mark.parametrize(
+    ("settings", "picture", "no_picture"),
+    [
+        ({"recipe": "roberta-full"}, "Mask rate by place", "Random pairs"),
+        ({"mask_unit": "word", "validation_fraction": 0.0}, "What selected positions", "by place"),
+        ({"mask_variants": 0, "validation_fraction": 0.0}, "Tokens, from documents", "Mask rate"),
+    ],
+)
+def test_only_pictures_that_make_sense_are_drawn(
+    tmp_path: Path, settings: dict[str, Any], picture: str, no_picture: str
+) -> None:
+    corpus = write_json_lines(tmp_path / "corpus.jsonl", make_texts(20))
+    tokenizer = write_tokenizer(tmp_path / "tokenizer")
+    dataset = small_dataset(corpus, tokenizer, tmp_path / "data", **settings)
+    page = written(dataset, tmp_path / "page.html").path.read_text("utf-8")
+    titles = re.findall("<h3>(.*?)</h3>", page)
+    assert any(picture in title for title in titles)
+    assert not any(no_picture in title for title in titles)
+    assert "Instance 0 of train" in titles
+
+
+def test_the_verb_writes_the_page_beside_its_table(hostile: Written, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    command = [sys.executable, "-m", "clozemill", "audit", str(hostile.dataset.folder)]
+    done = subprocess.run(
+        [*command, "--only", "actions", "--html", str(page)],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "actions" in done.stdout
+    assert "1 of 1 questions passed" in page.read_text("utf-8")
 
 
 def test_a_library_that_is_missing_is_named_with_its_remedy(
