@@ -163,6 +163,9 @@ class PretrainConfig:
         "auto", "execution", "Go on from the newest checkpoint (auto), from a PATH, or never."
     )
     overwrite: bool = setting(False, "execution", "Replace a run in the folder.")
+    stop_after: int | None = setting(
+        None, "execution", "Stop after this step; without it the same command goes on from there."
+    )
     threads: int | None = setting(
         None, "numerics", "Threads of a rank; by default its share of the usable cores."
     )
@@ -264,6 +267,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "eval_instances": (1, 2**62),
     "checkpoint_every": (0, 10**9),
     "keep": (1, 10**6),
+    "stop_after": (1, 10**9),
     "log_every": (1, 10**9),
     "threads": (1, 4_096),
     "loader_workers": (0, 4_096),

@@ -40,13 +40,14 @@ class Loop:
         self._saved_step = run.step
 
     def run(self, request: StopRequest) -> None:
-        """Train until the last step, or until a signal asks to stop; then save.
+        """Train until the last step, the one to stop after, or until a signal asks; then save.
 
         Raises:
             RunError: The loss is not finite, or the disk is full.
         """
         num_steps = self.parts.schedule.num_steps
-        steps = steps_of(self.parts, range(self.step, num_steps))
+        last_step = min(num_steps, self.parts.config.stop_after or num_steps)
+        steps = steps_of(self.parts, range(self.step, last_step))
         for (_, batches), wait_seconds in _timed(steps):
             begin = time.perf_counter()
             result = self._take_step(batches, request)

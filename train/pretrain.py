@@ -48,6 +48,10 @@ class PretrainReport:
         """Whether the run has all its steps; else it was asked to stop."""
         return self.step == self.num_steps
 
+    def is_done(self, config: PretrainConfig) -> bool:
+        """Whether the run has all steps that were asked for; else a signal stopped it."""
+        return self.step >= min(self.num_steps, config.stop_after or self.num_steps)
+
 
 def pretrain(config: PretrainConfig, *, on_row: OnRow | None = None) -> PretrainReport:
     """Train, or go on training, until the last step or until a signal asks to stop.

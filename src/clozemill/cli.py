@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 import clozemill
-from clozemill import analysis_verbs, data_verbs, training_verbs
+from clozemill import analysis_verbs, data_verbs, study_verb, training_verbs
 from clozemill.pipeline.errors import ClozemillError
 from clozemill.printing import (
     EXIT_COULD_NOT_RUN,
@@ -26,6 +26,7 @@ _AFTER_INTERRUPTION = {
     "convert": "; the same command starts over",
     "remask": "; the same command starts over",
     "pretrain": "; the same command goes on from the last checkpoint",
+    "compare": "; the same command goes on from the last checkpoint",
 }
 
 
@@ -124,5 +125,6 @@ for _verb in (
     training_verbs.fill_mask,
     training_verbs.export,
     analysis_verbs.audit,
+    study_verb.compare,
 ):
     cli.add_command(_verb)

@@ -57,6 +57,38 @@ def pretrain_options(command: Command) -> Command:
     return _add_options(command, PretrainConfig, lambda item: item.name != "data")
 
 
+def study_options(command: Command) -> Command:
+    """Add a flag for every field of `PretrainConfig` but what a study decides; no defaults shown.
+
+    They are those of the recipe, which a study always has.
+    """
+    return _add_options(
+        command, PretrainConfig, lambda item: item.name not in OWN_OF_A_STUDY, has_default=False
+    )
+
+
+def pretrain_arguments(config: PretrainConfig) -> list[str]:
+    """Return the command line of `clozemill pretrain` that has these settings."""
+    arguments = [config.data]
+    for item in dataclasses.fields(config):
+        value = getattr(config, item.name)
+        if item.name in ("data", "recipe") or value in (None, item.default):
+            continue
+        flag = _FLAGS.get(item.name, ("--" + item.name.replace("_", "-"),))[0]
+        if isinstance(value, bool):
+            arguments.append(flag.split("/")[0 if value else 1] if "/" in flag else flag)
+        else:
+            arguments += [flag, str(value)]
+    return arguments
+
+
+OWN_OF_A_STUDY = (
+    *("data", "out", "masking", "num_static_variants", "mask_offset", "seed"),
+    *("resume", "overwrite", "stop_after", "log_with"),
+)
+"""Settings of a training that a study decides, or has flags of its own for."""
+
+
 def _is_of_masks(item: "dataclasses.Field[Any]") -> bool:
     return bool(item.metadata["kind"] == "masks")
 
@@ -119,15 +151,25 @@ def config_from_flags(
 
 
 def pretrain_config_from_flags(
-    context: click.Context, config_path: str | None, flags: Mapping[str, Any]
+    context: click.Context,
+    config_path: str | None,
+    flags: Mapping[str, Any],
+    *,
+    recipe: str | None = None,
 ) -> PretrainConfig:
     """Return a run's settings: defaults, then its recipe's, the file's, and typed flags.
+
+    Args:
+        context: Knows which flags were typed.
+        config_path: A TOML file, if there is one.
+        flags: All flags by the name of their field.
+        recipe: Where neither file nor flags name one.
 
     Raises:
         ConfigError: A setting cannot be used.
     """
     in_file = read_config_file(config_path, PretrainConfig, verb="pretrain") if config_path else {}
-    return pretrain_config(in_file, _typed(context, flags))
+    return pretrain_config({"recipe": recipe}, in_file, _typed(context, flags))
 
 
 def _typed(context: click.Context, flags: Mapping[str, Any]) -> dict[str, Any]:

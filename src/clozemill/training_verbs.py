@@ -69,7 +69,7 @@ def pretrain(
         for notice in report.notices:
             click.echo(f"notice: {notice}", err=True)
         show(training_tables.run_view(report), is_json)
-    return 0 if report.is_finished else EXIT_INTERRUPTED
+    return 0 if report.is_done(config) else EXIT_INTERRUPTED
 
 
 def _rank() -> int:

@@ -14,6 +14,7 @@ from clozemill.options import (
     config_from_flags,
     layout_options,
     mask_options,
+    pretrain_arguments,
     pretrain_config_from_flags,
     pretrain_options,
     vocabulary_options,
@@ -21,7 +22,7 @@ from clozemill.options import (
 from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.errors import ConfigError
 from clozemill.pipeline.vocab_settings import VocabularySettings
-from clozemill.train.config import PretrainConfig
+from clozemill.train.config import PretrainConfig, pretrain_config
 
 
 def flags_of(options: Callable[[Any], Any]) -> dict[str | None, click.Option]:
@@ -129,3 +130,18 @@ def test_an_unknown_key_of_a_run_names_its_help(tmp_path: Path) -> None:
     path.write_text("max-seq-length = 7\n")
     with pytest.raises(ConfigError, match="unknown key 'max_seq_length'; see clozemill pretrain "):
         parse_pretrain("d", config_path=str(path))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"recipe": "cpu-demo", "masking": "static", "num_static_variants": 3},
+        {"epochs": 2, "warmup_share": 0.2, "compile": True, "overwrite": True},
+        {"recipe": "budget", "next_sentence": False, "stop_after": 7, "keep": 1},
+        {"recipe": "bert-original", "init_from": "a model", "steps": 20_000},
+    ],
+)
+def test_a_run_is_started_elsewhere_with_the_settings_it_has_here(settings: dict[str, Any]) -> None:
+    config = pretrain_config({"data": "a b", "out": "run", **settings})
+    parsed = parse_pretrain(*pretrain_arguments(config))
+    assert parsed == dataclasses.replace(config, recipe=None)

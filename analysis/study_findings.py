@@ -1,0 +1,181 @@
+"""What the trainings of a study say together: `study.json`."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from clozemill.analysis.study_data import Seen
+from clozemill.analysis.study_plan import FORMAT_VERSION, PlanRecord
+from clozemill.analysis.study_run import ArmResult
+from clozemill.analysis.study_statistics import (
+    Difference,
+    Interval,
+    Spread,
+    document_interval,
+    paired_differences,
+    spread,
+)
+from clozemill.pipeline.errors import RunError
+
+PRIMARY = "mlm_loss"
+"""The measure that verdicts are about; the others are shown beside it."""
+
+MEASURES = (PRIMARY, "mask_only_loss", "mlm_accuracy", "nsp_loss", "nsp_accuracy")
+"""Columns of an evaluation that are compared."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArmSummary:
+    """An arm's last evaluations: one point of the dose curve over K for each measure."""
+
+    arm: str
+    """Name of the arm."""
+
+    num_variants: int | None
+    """K; null is dynamic."""
+
+    measure: str
+    """Column of an evaluation."""
+
+    spread: Spread
+    """Over seeds; the reference's is the noise floor of unpaired comparisons."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """An arm against the reference by one measure, after the last step."""
+
+    measure: str
+    """Column of an evaluation."""
+
+    difference: Difference
+    """Paired by seed: what a verdict rests on."""
+
+    verdict: str
+    """In words."""
+
+    evaluation_noise: Interval | None
+    """95 % interval over other validation documents and these trainings; the MLM loss alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Findings:
+    """Everything that a report of a study needs."""
+
+    format_version: int = FORMAT_VERSION
+    """Version of the files of a study."""
+
+    plan: PlanRecord
+    """What the study is."""
+
+    reference: str
+    """The arm that the others are compared with."""
+
+    left_out: tuple[int, ...]
+    """Numbers of variants that never return within the study."""
+
+    trainings: tuple[ArmResult, ...]
+    """With their curves over steps."""
+
+    seen: tuple[Seen, ...]
+    """What the arms see of the text over epochs, under the masks of seed 0."""
+
+    summaries: tuple[ArmSummary, ...]
+    """Of each arm and measure."""
+
+    comparisons: tuple[Comparison, ...]
+    """Of each arm but the reference and each measure."""
+
+
+def study_findings(
+    plan: PlanRecord,
+    results: tuple[ArmResult, ...],
+    seen: tuple[Seen, ...],
+    *,
+    left_out: tuple[int, ...] = (),
+) -> Findings:
+    """Return what the trainings of a study say, all of which are done.
+
+    Args:
+        plan: What the study is.
+        results: Of each arm and seed.
+        seen: from `what_arms_see`.
+        left_out: Numbers of variants that are no arm.
+
+    Raises:
+        RunError: A training has no last validation loss.
+    """
+    by_arm = {arm: [r for r in results if r.arm == arm] for arm in plan.arms}
+    for own in by_arm.values():
+        assert [result.seed for result in own] == list(range(plan.num_seeds)), "trainings missing"
+        own.sort(key=lambda result: result.seed)
+    measures = [name for name in MEASURES if all(_last(r)[name] is not None for r in results)]
+    if PRIMARY not in measures:
+        raise RunError(
+            "the last validation loss of a training is no number, so there is nothing to compare; "
+            "see evaluations in the files of arms/, and begin again with a lower learning rate."
+        )
+    return Findings(
+        plan=plan,
+        reference=plan.arms[-1],
+        left_out=left_out,
+        trainings=results,
+        seen=seen,
+        summaries=tuple(
+            ArmSummary(
+                arm=arm,
+                num_variants=own[0].num_variants,
+                measure=measure,
+                spread=spread([_last(result)[measure] for result in own]),
+            )
+            for measure in measures
+            for arm, own in by_arm.items()
+        ),
+        comparisons=tuple(c for measure in measures for c in _compare(by_arm, measure, plan)),
+    )
+
+
+def _last(result: ArmResult) -> dict[str, Any]:
+    """Return the evaluation after the last step."""
+    return result.evaluations[-1]
+
+
+def _compare(
+    by_arm: dict[str, list[ArmResult]], measure: str, plan: PlanRecord
+) -> list[Comparison]:
+    values = {arm: [_last(result)[measure] for result in own] for arm, own in by_arm.items()}
+    reference = plan.arms[-1]
+    base = values.pop(reference)
+    return [
+        Comparison(
+            measure=measure,
+            difference=found,
+            verdict=verdict(found, reference),
+            evaluation_noise=(
+                _evaluation_noise(by_arm[found.arm], by_arm[reference])
+                if measure == PRIMARY
+                else None
+            ),
+        )
+        for found in paired_differences(values, base)
+    ]
+
+
+def verdict(found: Difference, reference: str) -> str:
+    """Return what may be said of a difference, in words."""
+    if found.adjusted_p is None:
+        return "one seed: no interval"
+    if not found.is_shown:
+        return "no difference shown"
+    return f"{'higher' if found.spread.mean > 0 else 'lower'} than {reference}"
+
+
+def _evaluation_noise(arm: list[ArmResult], reference: list[ArmResult]) -> Interval:
+    """Return the interval of the mean difference over other validation documents."""
+    losses = [
+        np.sum([result.documents.mlm_loss_sums for result in results], axis=0)
+        for results in (arm, reference)
+    ]
+    selected = np.array(reference[0].documents.selected)
+    return document_interval((losses[0] - losses[1]) / len(reference), selected)

@@ -1,0 +1,163 @@
+"""What a person sees of a study: what it will do, and what it has found."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from rich.table import Table
+
+from clozemill.analysis.study_findings import PRIMARY, Comparison, Findings
+from clozemill.analysis.study_plan import StudyPlan
+from clozemill.analysis.study_run import Training
+from clozemill.train.json_records import to_json
+from clozemill.views import View, new_table, render
+
+
+def plan_text(plan: StudyPlan) -> str:
+    """Return what a study will do, in a sentence or two."""
+    arms = ", ".join(arm.name for arm in plan.arms)
+    text = (
+        f"{len(plan.arms) * plan.num_seeds} trainings ({arms}; {_seeds(plan.num_seeds)} each) of "
+        f"{plan.num_steps:,} steps, {plan.num_steps / plan.steps_per_epoch:.1f} epochs; compared "
+        "after the last step."
+    )
+    return f"{text} {_left_out(plan.left_out)}".rstrip()
+
+
+def _left_out(counts: tuple[int, ...]) -> str:
+    if not counts:
+        return ""
+    return (
+        f"Left out: static-{', static-'.join(map(str, counts))}, of whose masks none would return "
+        "in so few epochs."
+    )
+
+
+def _seeds(count: int) -> str:
+    return "1 seed" if count == 1 else f"{count} seeds"
+
+
+def tell_training(training: Training, number: int, total: int) -> None:
+    """Say on standard error which training is due."""
+    text = f"training {number} of {total}: {training.arm.name}, seed {training.seed}"
+    print(text, file=sys.stderr, flush=True)
+
+
+def study_view(findings: Findings, out: Path) -> View:
+    """Return what a study has found."""
+    parts = [
+        _seen_table(findings),
+        _losses_table(findings),
+        *_difference_parts(findings),
+        f"{out} holds study.json, with the curves of all trainings.",
+    ]
+    return View(data=to_json(findings), text=render(*parts))
+
+
+def _seen_table(findings: Findings) -> Table:
+    last = max(row.epoch for row in findings.seen)
+    columns = ["arm", "ever selected", "expected", "repeats", "entropy (nats)", "expected"]
+    title = f"what is seen in {last} epochs" if last > 1 else "what is seen in 1 epoch"
+    table = new_table(title, columns, right=range(1, len(columns)))
+    found = {(row.arm, row.quantity): row for row in findings.seen if row.epoch == last}
+    for arm in findings.plan.arms:
+        share, repeats, entropy = (
+            found[arm, quantity] for quantity in ("ever_selected", "repeats", "entropy")
+        )
+        table.add_row(
+            arm,
+            _percent(share.observed),
+            _percent(share.expected),
+            _percent(repeats.observed),
+            _number(entropy.observed),
+            _number(entropy.expected),
+        )
+    return table
+
+
+def _losses_table(findings: Findings) -> Table:
+    columns = ["arm", "MLM loss", "sd of seeds", "at [MASK]", "MLM accuracy"]
+    found = {(row.arm, row.measure): row.spread for row in findings.summaries}
+    has_pairs = any(row.measure == "nsp_accuracy" for row in findings.summaries)
+    columns += ["NSP accuracy"] * has_pairs
+    title = f"validation after step {findings.plan.num_steps:,}, means of seeds"
+    table = new_table(title, columns, right=range(1, len(columns)))
+    for arm in findings.plan.arms:
+        loss = found[arm, PRIMARY]
+        cells = [
+            arm,
+            _number(loss.mean),
+            _number(loss.sd),
+            _number(found[arm, "mask_only_loss"].mean),
+            _percent(found[arm, "mlm_accuracy"].mean),
+        ]
+        table.add_row(*cells, *[_percent(found[arm, "nsp_accuracy"].mean)] * has_pairs)
+    return table
+
+
+def _difference_parts(findings: Findings) -> Iterator[Table | str]:
+    """Yield the comparisons by MLM loss, and how to read them."""
+    columns = ["arm", "difference", "95 % interval", "p", "visible", "documents", "verdict"]
+    title = f"MLM loss minus that of {findings.reference}, {_seeds(findings.plan.num_seeds)}"
+    table = new_table(title, columns, right=range(1, len(columns) - 1))
+    for one in findings.comparisons:
+        if one.measure == PRIMARY:
+            table.add_row(*_cells(one))
+    yield table
+    context_free = findings.trainings[0].start["context_free_loss"]
+    yield (
+        "The interval is over seeds (paired t); p is Holm's, over all arms. Visible: the true "
+        "difference that 80 % of such studies would find. Documents: the interval over validation "
+        "documents alone, which is evaluation noise and says nothing of other seeds. The line to "
+        f"beat, without context, is an MLM loss of {_number(context_free)}."
+    )
+    if findings.plan.num_seeds > 1:
+        yield _noise_text(findings)
+    else:
+        yield "One seed has no interval: what is seen may be chance. Give --seeds 3 or more."
+    if any(one.execution != findings.trainings[0].execution for one in findings.trainings):
+        yield (
+            "Not all trainings were computed alike (see execution in study.json): sums are rounded "
+            "otherwise, which is part of the differences."
+        )
+    if findings.left_out:
+        yield _left_out(findings.left_out)
+
+
+def _noise_text(findings: Findings) -> str:
+    """Return how much seeds alone move the losses, without pairing and with it."""
+    alone = {row.arm: row.spread.sd for row in findings.summaries if row.measure == PRIMARY}
+    paired = ", ".join(
+        f"{_number(one.difference.spread.sd, digits=4)} ({one.difference.arm})"
+        for one in findings.comparisons
+        if one.measure == PRIMARY
+    )
+    return (
+        f"Noise floor: from seed to seed the loss of {findings.reference} has a standard deviation "
+        f"of {_number(alone[findings.reference], digits=4)}, paired differences of {paired}."
+    )
+
+
+def _cells(one: Comparison) -> list[str]:
+    spread, noise = one.difference.spread, one.evaluation_noise
+    return [
+        one.difference.arm,
+        f"{spread.mean:+.4f}",
+        _interval(spread.low, spread.high),
+        _number(one.difference.adjusted_p),
+        _number(one.difference.smallest_visible, digits=4),
+        "-" if noise is None else _interval(noise.low, noise.high),
+        one.verdict,
+    ]
+
+
+def _interval(low: float | None, high: float | None) -> str:
+    return "-" if low is None or high is None else f"{low:+.4f}, {high:+.4f}"
+
+
+def _number(value: float | None, *, digits: int = 3) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1%}"

@@ -1,0 +1,60 @@
+"""The verb of studies as a person types it."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from tests.analysis.small_studies import build_pairs
+
+from clozemill import cli
+from clozemill.analysis.study_findings import Findings
+from clozemill.study_tables import study_view
+from clozemill.train.json_records import from_json, read_object
+
+FLAGS = (
+    *("--variants", "1,9", "--steps", "4", "--warmup-steps", "1", "--global-batch-size", "256"),
+    *("--threads", "1", "--precision", "fp32", "--eval-instances", "8"),
+)
+
+
+@pytest.mark.slow
+def test_compare_prints_what_is_seen_what_is_lost_and_what_may_be_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, out = build_pairs(tmp_path), tmp_path / "study"
+    command = ["compare", data.folder, "--out", out, "--seeds", "1", *FLAGS]
+    monkeypatch.setattr(sys, "argv", ["clozemill", *map(str, command)])
+    with pytest.raises(SystemExit) as left:
+        cli.main()
+    printed = capsys.readouterr()
+    assert left.value.code == 0
+    lines = printed.err.splitlines()
+    assert lines[0].startswith("2 trainings (static-1, dynamic; 1 seed each) of 4 steps, ")
+    assert "training 2 of 2: static-1, seed 0" in lines
+    for text in (
+        "MLM loss minus that of dynamic, 1 seed",
+        "one seed: no interval",
+        "One seed has no interval: what is seen may be chance.",
+        "Left out: static-9, of whose masks none would return",
+    ):
+        assert text in printed.out, text
+    table = read_object(out / "study.json", format_version=1)
+    findings = from_json(Findings, table, "study.json")
+    assert study_view(findings, out).text == printed.out
+    monkeypatch.setattr(sys, "argv", ["clozemill", *map(str, command), "--json", "--quiet"])
+    with pytest.raises(SystemExit):
+        cli.main()
+    again = capsys.readouterr()
+    assert (json.loads(again.out), again.err) == (table, "")
+
+
+def test_variants_that_are_no_numbers_are_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["clozemill", "compare", "data", "--out", "study", "--variants", "1,many"]
+    monkeypatch.setattr(sys, "argv", command)
+    with pytest.raises(SystemExit) as left:
+        cli.main()
+    assert left.value.code == 2
+    assert "'1,many' is no list of numbers such as 1,4,10." in capsys.readouterr().err
