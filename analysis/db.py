@@ -44,6 +44,7 @@ def open_database(
     connection.register("instance_rows", instance_rows(dataset, tokenizer, sample))
     connection.register("document_rows", document_rows(dataset))
     connection.register("vocab", vocabulary_table(tokenizer))
+    connection.register("sources", _sources_table(dataset.manifest))
     connection.register("ledger", _ledger_table(dataset.manifest))
     connection.register("label_expectations", _expectations_table(dataset.manifest))
     for name, value in _variables(dataset, tokenizer).items():
@@ -78,6 +79,17 @@ def _variables(dataset: Dataset, tokenizer: PretrainingTokenizer) -> dict[str, A
         "max_predictions": most,
         "num_ordinary": len(tokenizer.ordinary_ids),
     }
+
+
+def _sources_table(manifest: Manifest) -> pa.Table:
+    """Return the corpora, each with how often a pass is made over it."""
+    weight_of = dict(manifest.configuration.get("source_weight", ()))
+    rows = [
+        {"source": source, "weight": float(weight_of.get(source, 1.0))}
+        for source in manifest.sources
+    ]
+    fields = {"source": pa.string(), "weight": pa.float64()}
+    return pa.Table.from_pylist(rows, pa.schema(fields))
 
 
 def _ledger_table(manifest: Manifest) -> pa.Table:

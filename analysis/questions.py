@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 from importlib import resources
+from typing import Any
 
 from clozemill.pipeline.manifest import Manifest
 
@@ -70,6 +71,8 @@ class Question:
 
 CONDITIONS: dict[str, Callable[[Manifest], bool]] = {
     "pairs": lambda manifest: manifest.configuration["recipe"] == "bert",
+    "coin": lambda manifest: manifest.configuration.get("nsp_balance") == "original",
+    "hashed_split": lambda manifest: _is_hashed_split(manifest.configuration),
     "words": lambda manifest: manifest.configuration["mask_unit"] == "word",
     "variants": lambda manifest: all(split.num_variants for split in manifest.splits.values()),
     "validation": lambda manifest: "validation" in manifest.splits,
@@ -141,3 +144,12 @@ def unmet_need(question: Question, manifest: Manifest, *, is_sample: bool = Fals
         if is_met == (name != need):
             return need
     return None
+
+
+def _is_hashed_split(configuration: dict[str, Any]) -> bool:
+    """Return whether each document was held out or not by a hash of its own id."""
+    return (
+        not configuration["has_validation_inputs"]
+        and configuration["duplicates"] == "drop"
+        and 0.0 < configuration["validation_fraction"] < 1.0
+    )

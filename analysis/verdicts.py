@@ -2,8 +2,8 @@
 
 A family of tests shares one false-alarm rate, so each test has a tiny one, and a p-value of 1e-9
 must mean what it says. Where an exact law is at hand it is used; where only mean and variance are,
-bounds that hold for every law with them. There is no chi-square: at an expectation of 100 its
-tail is 18 times too small at 1e-8; each category has an exact binomial law instead.
+bounds that hold for every law with them. There is no chi-square: at an expectation of 100 a tail
+of 1e-8 is in truth one of 8e-8. Each category of draws has an exact binomial law instead.
 
 Legend: G groups that are tested.
 """
@@ -43,8 +43,8 @@ def sum_p_values(
     least the number of those coins and `variance` at least that of the sum.
 
     >>> law = {"trials": np.array([100.0]), "expected": np.array([15.0])}
-    >>> sum_p_values(np.array([40.0]), variance=np.array([12.0]), **law)
-    array([1.95e-09])
+    >>> sum_p_values(np.array([40.0]), variance=np.array([12.0]), **law).round(11)
+    array([2.38e-09])
     """
     law = {"trials": trials, "expected": expected, "variance": variance}
     tail = np.where(observed < expected, _lower_tail(observed, **law), _upper_tail(observed, **law))

@@ -40,6 +40,30 @@ from (
     from instance_rows
 );
 
+-- grain: one row per instance; of a recipe without pairs, what its first two spans are
+create temp view pairs as
+select
+    split,
+    instance,
+    lower(hex(instance_id)) as instance_id,
+    source,
+    next_sentence_label,
+    num_chunk_sentences,
+    len(spans) as num_spans,
+    lower(hex(spans[1].document_id)) as a_document_id,
+    spans[1].first_sentence::bigint as a_first_sentence,
+    spans[1].num_sentences::bigint as a_num_sentences,
+    spans[1].cut_front::bigint + spans[1].cut_back as a_cut,
+    segment_b_start::bigint - 2 as a_num_tokens,
+    input_ids[2:segment_b_start - 1] as a_ids,
+    lower(hex(spans[2].document_id)) as b_document_id,
+    spans[2].first_sentence::bigint as b_first_sentence,
+    spans[2].num_sentences::bigint as b_num_sentences,
+    spans[2].cut_front::bigint + spans[2].cut_back as b_cut,
+    len(input_ids) - segment_b_start - 1 as b_num_tokens,
+    input_ids[segment_b_start + 1:len(input_ids) - 1] as b_ids
+from instance_rows;
+
 -- grain: one row per distinct document of the input
 create temp view documents as
 select
