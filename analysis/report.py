@@ -1,7 +1,7 @@
 """The report of an audit: one page that needs nothing else, neither a network nor a script."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -23,15 +23,26 @@ from clozemill.pipeline.manifest import Manifest
 if TYPE_CHECKING:
     from jinja2 import Environment
 
+    from clozemill.analysis.study_findings import Findings
+
 _MOST_ROWS = 10
 # Of an answer, on the page.
+
+_STUDY_SECTIONS = [
+    ("study", "Static or dynamic"),
+    ("study-pictures", "What the arms see and learn"),
+]
 
 _ORDER = ("failed", "passed", "figures", "not asked")
 """Verdicts, as the table has them."""
 
 
 def write_report(
-    path: Path, dataset: Dataset, connection: duckdb.DuckDBPyConnection, audit: AuditReport
+    path: Path,
+    dataset: Dataset,
+    connection: duckdb.DuckDBPyConnection,
+    audit: AuditReport,
+    study: "Findings | None" = None,
 ) -> None:
     """Write the page of an audit.
 
@@ -40,6 +51,7 @@ def write_report(
         dataset: What was audited.
         connection: Of `open_database` on it, to choose instances to show.
         audit: Its answers.
+        study: A study on the dataset, to stand on the same page.
 
     Raises:
         ReportError: A library that makes pages or pictures is not installed.
@@ -47,26 +59,52 @@ def write_report(
     require_libraries()
     charts = _drawn(dataset_charts(audit, dataset.manifest))
     counts = Counter(answer.verdict for answer in audit.answers)
-    page = (
+    page = _environment().get_template("audit.html")
+    text = page.render(
+        name=dataset.folder.resolve().name,
+        version=__version__,
+        manifest=dataset.manifest,
+        facts=_facts(dataset.manifest),
+        audit=audit,
+        counts=counts,
+        sections=_sections(counts, bool(charts)) + (_STUDY_SECTIONS if study else []),
+        answers=sorted(audit.answers, key=lambda answer: _ORDER.index(answer.verdict)),
+        charts=charts,
+        flows=_drawn([document_flow(dataset.manifest), token_flow(dataset.manifest)]),
+        examples=choose_examples(dataset, connection, audit),
+        study=study,
+        study_charts=_study_pictures(study) if study else [],
+    )
+    _write(path, text)
+
+
+def write_study_report(path: Path, name: str, study: "Findings") -> None:
+    """Write the page of a study, under a name for its heading.
+
+    Raises:
+        ReportError: A library that makes pages or pictures is not installed.
+    """
+    require_libraries()
+    from clozemill.analysis.study_findings import PRIMARY
+
+    text = (
         _environment()
-        .get_template("audit.html")
+        .get_template("study.html")
         .render(
-            name=dataset.folder.resolve().name,
+            name=name,
             version=__version__,
-            manifest=dataset.manifest,
-            facts=_facts(dataset.manifest),
-            audit=audit,
-            counts=counts,
-            sections=_sections(counts, bool(charts)),
-            answers=sorted(audit.answers, key=lambda answer: _ORDER.index(answer.verdict)),
-            charts=charts,
-            flows=_drawn([document_flow(dataset.manifest), token_flow(dataset.manifest)]),
-            study=None,
-            examples=choose_examples(dataset, connection, audit),
+            sections=[*_STUDY_SECTIONS, ("settings", "How it was computed")],
+            verdicts=[one for one in study.comparisons if one.measure == PRIMARY],
+            study=study,
+            study_charts=_study_pictures(study),
         )
     )
+    _write(path, text)
+
+
+def _write(path: Path, text: str) -> None:
     with atomic_file(path) as sink:
-        sink.write(page.encode("utf-8", "backslashreplace"))
+        sink.write(text.encode("utf-8", "backslashreplace"))
 
 
 def _environment() -> "Environment":
@@ -87,6 +125,9 @@ def _environment() -> "Environment":
         answer_cells=answer_cells,
         answer_groups=_answer_groups,
         answer_rows=_answer_rows,
+        setting_rows=_setting_rows,
+        study_differences=_study_differences,
+        study_summaries=_study_summaries,
     )
     return environment
 
@@ -97,11 +138,17 @@ def _drawn(charts: Sequence[Chart]) -> list[tuple[Chart, Any]]:
     return [(chart, Markup(draw(chart))) for chart in charts]
 
 
+def _study_pictures(study: "Findings") -> list[tuple[Chart, Any]]:
+    from clozemill.analysis.study_charts import study_charts
+
+    return _drawn(study_charts(study))
+
+
 def cell(value: Any) -> str:
     """Return a value of a table for people.
 
-    >>> cell(1234567), cell(0.123456), cell(None), cell("a")
-    ('1,234,567', '0.1235', '', 'a')
+    >>> cell(1234567), cell(0.123456), cell(2e-9), cell(None), cell("a")
+    ('1,234,567', '0.1235', '2e-09', '', 'a')
     """
     if value is None:
         return ""
@@ -109,9 +156,22 @@ def cell(value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, int | Decimal):
         return f"{value:,}"
-    if isinstance(value, float):
-        return f"{value:,.0f}" if abs(value) >= 1000 or value.is_integer() else f"{value:.4g}"
-    return visible(str(value))
+    return _float_text(value) if isinstance(value, float) else visible(str(value))
+
+
+def _float_text(value: float) -> str:
+    """Return a number whose decimals stand below those of its neighbours in a column."""
+    size = abs(value)
+    if size >= 1000 or value.is_integer():
+        return f"{value:,.0f}"
+    if size < 1e-4:
+        return f"{value:.2g}"
+    return f"{value:.2f}" if size >= 10 else f"{value:.4f}"
+
+
+def _setting_rows(settings: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return settings as they would be written on a command line."""
+    return [(name, "" if value is None else str(value)) for name, value in settings.items()]
 
 
 def _sections(counts: Counter[str], has_charts: bool) -> list[tuple[str, str]]:
@@ -133,10 +193,10 @@ def _facts(manifest: Manifest) -> list[tuple[str, Any]]:
     return [
         ("recipe", settings["recipe"]),
         ("longest instance", f"{manifest.max_seq_length} tokens"),
-        ("masked_lm_prob", settings["masked_lm_prob"]),
+        ("masked_lm_prob", str(settings["masked_lm_prob"])),
         ("masked together", settings["mask_unit"]),
         ("passes over the text", settings["dupe_factor"]),
-        ("short_seq_prob", settings["short_seq_prob"]),
+        ("short_seq_prob", str(settings["short_seq_prob"])),
         ("seed", settings["seed"]),
         ("vocabulary", f"{manifest.tokenizer.vocab_size:,} tokens"),
         ("sources", len(manifest.sources)),
@@ -182,3 +242,16 @@ def _answer_groups(answer: Answer) -> list[tuple[Any, ...]]:
 
 def _answer_rows(answer: Answer) -> list[tuple[Any, ...]]:
     return [tuple(row.values()) for row in answer.rows.slice(0, _MOST_ROWS).to_pylist()]
+
+
+def _study_differences(study: "Findings") -> list[tuple[Any, ...]]:
+    from clozemill.analysis.study_charts import differences
+
+    return [tuple(row.values()) for row in differences(study)]
+
+
+def _study_summaries(study: "Findings") -> list[tuple[Any, ...]]:
+    return [
+        (row.arm, row.measure, row.spread.mean, row.spread.sd, row.spread.low, row.spread.high)
+        for row in study.summaries
+    ]
