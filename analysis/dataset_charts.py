@@ -7,6 +7,7 @@ from typing import Any
 
 from clozemill.analysis.audit import Answer, AuditReport
 from clozemill.analysis.charts import Chart, Spec, number_axis, view
+from clozemill.pipeline.inspection_text import visible
 from clozemill.pipeline.manifest import Manifest
 
 _LEAST_EXPECTED = 30
@@ -31,11 +32,14 @@ def dataset_charts(audit: AuditReport, manifest: Manifest) -> list[Chart]:
 
 
 def _plain_rows(answer: Answer) -> list[dict[str, Any]]:
-    """Return the rows; sums of whole numbers, which SQL gives as decimals, as whole numbers."""
-    return [
-        {name: int(value) if isinstance(value, Decimal) else value for name, value in row.items()}
-        for row in answer.rows.to_pylist()
-    ]
+    """Return the rows as they are drawn: texts visible, and sums, decimals in SQL, as integers."""
+    return [{name: _plain(value) for name, value in row.items()} for row in answer.rows.to_pylist()]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Decimal):
+        return int(value)
+    return visible(value) if isinstance(value, str) else value
 
 
 def _by_position(rows: list[dict[str, Any]], split: str) -> Iterator[Chart]:
@@ -165,16 +169,16 @@ def _label_share(rows: list[dict[str, Any]], split: str) -> Iterator[Chart]:
 def _source_shares(rows: list[dict[str, Any]], split: str) -> Iterator[Chart]:
     if len(rows) < 2:
         return
-    x = number_axis("token_share_after", "of the tokens", axis=_PERCENT, scale={"zero": True})
+    x = number_axis("share_after", "of the tokens", axis=_PERCENT, scale={"zero": True})
     y = {"field": "source", "type": "nominal", "title": None, "sort": "-x"}
     columns = (
         "source",
-        "num_documents",
         "num_instances",
-        "token_share_before",
-        "token_share_after",
+        "num_instances",
+        "share_before",
+        "share_after",
     )
-    texts = [f"{row['source']} {row['token_share_after']:.1%}" for row in rows]
+    texts = [f"{row['source']} {row['share_after']:.1%}" for row in rows]
     yield Chart(
         title=f"Shares of sources ({split})",
         description="Bars are shares of the tokens once per pass, ticks those of the documents "
@@ -182,7 +186,7 @@ def _source_shares(rows: list[dict[str, Any]], split: str) -> Iterator[Chart]:
         spec=view(
             rows,
             {"mark": {**_BAR, "height": {"band": 0.6}}, "encoding": {"x": x, "y": y}},
-            {"mark": _TICK, "encoding": {"x": {**x, "field": "token_share_before"}, "y": y}},
+            {"mark": _TICK, "encoding": {"x": {**x, "field": "share_before"}, "y": y}},
             height=max(80, 26 * len(rows)),
         ),
         columns=columns,
