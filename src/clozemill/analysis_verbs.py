@@ -189,6 +189,7 @@ def _prompt(connection: "duckdb.DuckDBPyConnection", form: _Form) -> None:
 @click.option(
     "--sample", type=click.IntRange(min=1), help="Ask about so many instances, by record batches."
 )
+@click.option("--html", metavar="FILE", help="Also write all of it as a page with pictures.")
 @threads_option
 @memory_option
 @json_option
@@ -200,6 +201,7 @@ def audit(
     is_sql: bool,
     false_alarm_rate: float,
     sample: int | None,
+    html: str | None,
     threads: int | None,
     memory_limit: str,
     is_json: bool,
@@ -212,13 +214,17 @@ def audit(
     """
     from clozemill import audit_tables
     from clozemill.analysis.audit import AuditSettings, chosen_questions, run_audit
+    from clozemill.analysis.charts import require_libraries
     from clozemill.analysis.db import open_database
+    from clozemill.analysis.report import write_report
     from clozemill.pipeline.dataset import open_dataset
     from clozemill.tables import progress_bar
 
     if is_sql:
         show(audit_tables.sql_view(chosen_questions(only)), is_json)
         return 0
+    if html:
+        require_libraries()
     settings = AuditSettings(
         only=only, false_alarm_rate=false_alarm_rate, is_sample=sample is not None
     )
@@ -230,6 +236,8 @@ def audit(
         progress_bar(is_shown=not quiet) as on_progress,
     ):
         report = run_audit(connection, dataset.manifest, settings, on_progress=on_progress)
+        if html:
+            write_report(Path(html), dataset, connection, report)
     view = audit_tables.rows_view if rows else audit_tables.audit_view
     show(view(data, report), is_json)
     return EXIT_FOUND if report.has_failed else 0
