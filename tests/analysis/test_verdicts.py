@@ -135,3 +135,14 @@ def test_a_chi_square_would_fail_sound_counts_in_the_far_tail() -> None:
     assert stats.poisson(100).sf(largest) > 8e-8
     law = {"trials": np.array([1e7]), "probability": np.array([1e-5])}
     assert binomial_p_values(np.array([largest + 1]), **law)[0] > 16e-8
+
+
+def test_a_small_bias_of_many_draws_fails() -> None:
+    trials, expected = np.array([1e9]), np.array([0.15e9])
+    variance = 0.85 * expected
+    law = {"trials": trials, "expected": expected, "variance": variance}
+    one_in_a_thousand, one_in_a_hundred_thousand = sum_p_values(
+        np.array([0.15015e9, 0.1500015e9]), **law
+    )
+    assert one_in_a_thousand < 1e-30
+    assert one_in_a_hundred_thousand > 0.5
