@@ -14,6 +14,7 @@ from clozemill.analysis.audit import Answer, AuditReport
 from clozemill.analysis.charts import Chart, draw, read_page_file, require_libraries
 from clozemill.analysis.dataset_charts import dataset_charts
 from clozemill.analysis.flow import document_flow, token_flow
+from clozemill.analysis.questions import WHOLE
 from clozemill.analysis.report_examples import choose_examples
 from clozemill.pipeline.dataset import Dataset
 from clozemill.pipeline.files import atomic_file
@@ -66,6 +67,7 @@ def write_report(
         manifest=dataset.manifest,
         facts=_facts(dataset.manifest),
         audit=audit,
+        is_sample=any(answer.reason == f"needs {WHOLE}" for answer in audit.answers),
         counts=counts,
         sections=_sections(counts, bool(charts)) + (_STUDY_SECTIONS if study else []),
         answers=sorted(audit.answers, key=lambda answer: _ORDER.index(answer.verdict)),
