@@ -3,6 +3,7 @@
 Colours are CSS variables of `page/colors.css`, so that one picture serves light and dark.
 """
 
+import importlib.util
 import itertools
 import re
 from collections.abc import Sequence
@@ -50,19 +51,29 @@ class Chart:
     """The data, for people."""
 
 
+def require_libraries() -> None:
+    """Raise `ReportError` unless what pages and pictures are made with is installed."""
+    for module, name in (("jinja2", "jinja2"), ("vl_convert", "vl-convert-python")):
+        if importlib.util.find_spec(module) is None:
+            raise ReportError(
+                f"a report needs {name}, which is not installed; pip install 'clozemill[report]'."
+            )
+
+
 def draw(chart: Chart) -> str:
     """Return the chart as an SVG element that names and describes itself.
 
     Raises:
         ReportError: The library that draws is not installed.
     """
+    require_libraries()
     drawn = _vega_svg({**chart.spec, "config": _CONFIG})
     number = next(_NUMBERS)
     size = re.match(r'<svg[^>]*?( width="[0-9.]+" height="[0-9.]+" viewBox="[^"]*")[^>]*>', drawn)
     assert size is not None, drawn[:200]
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="chart" role="img"{size[1]} '
-        f'aria-labelledby="chart-{number}-title chart-{number}-text">'
+        f'aria-labelledby="chart-{number}-title" aria-describedby="chart-{number}-text">'
         f'<title id="chart-{number}-title">{escape(chart.title)}</title>'
         f'<desc id="chart-{number}-text">{escape(chart.description)}</desc>'
         f"{drawn[size.end() :]}"
@@ -82,12 +93,8 @@ def read_page_file(name: str) -> str:
 
 
 def _vega_svg(spec: Spec) -> str:
-    try:
-        import vl_convert
-    except ImportError as error:
-        raise ReportError(
-            "pictures need vl-convert, which is not installed; pip install 'clozemill[report]'."
-        ) from error
+    import vl_convert
+
     drawn: str = vl_convert.vegalite_to_svg(spec, allowed_base_urls=[])
     return _LONG_NUMBER.sub(r"\1", drawn)
 

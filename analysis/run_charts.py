@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from clozemill.analysis.charts import SERIES, Chart, ReportError, Spec, number_axis, view
+from clozemill.pipeline.inspection_text import visible
 from clozemill.train.metrics import (
     METRICS_NAME,
     EvaluationRow,
@@ -70,7 +71,7 @@ def read_runs(runs: Iterable[Path]) -> dict[str, list[Row]]:
     """
     logs: dict[str, list[Row]] = {}
     for run in runs:
-        name = run.resolve().name
+        name = visible(run.resolve().name)
         if name in logs:
             raise ReportError(f"two runs are called {name}, as is {run}; rename a folder.")
         logs[name] = read_metrics(run / METRICS_NAME)

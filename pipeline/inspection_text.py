@@ -81,10 +81,10 @@ def _instance(view: InstanceView, most_variants: int | None) -> Group:
             align="left",
             characters="-",
         ),
-        Text(_summary(view)),
+        Text(describe_instance(view)),
     ]
     for span in view.spans:
-        parts += [Text(), Text(_origin(span), style="bold"), *_span_text(span)]
+        parts += [Text(), Text(describe_span(span), style="bold"), *_span_text(span)]
     segments = ("A", "B") if view.next_sentence else ("tokens",)
     borders = [1, view.segment_b_start, len(view.tokens)]
     parts.append(Text())
@@ -101,7 +101,8 @@ def _instance(view: InstanceView, most_variants: int | None) -> Group:
     return Group(*parts, Text())
 
 
-def _summary(view: InstanceView) -> str:
+def describe_instance(view: InstanceView) -> str:
+    """Return length, source and label of an instance, as a line."""
     parts = [f"{len(view.tokens)} tokens", f"source {visible(view.source) or '(none)'}"]
     if view.next_sentence == "next":
         parts.append("B is next (label 0)")
@@ -111,7 +112,8 @@ def _summary(view: InstanceView) -> str:
     return "; ".join(parts)
 
 
-def _origin(span: SpanView) -> str:
+def describe_span(span: SpanView) -> str:
+    """Return which sentences of which document a span is, as a line."""
     last = span.first_sentence + span.num_sentences
     which = (
         f"sentence {last}"

@@ -76,7 +76,7 @@ def _line(speech: Path) -> str:
 
 def demo_steps(out: Path) -> tuple[Step, ...]:
     """Return the commands of the demonstration, which work in the folder `out`."""
-    return (*_data_steps(out), *_training_steps(out))
+    return (*_data_steps(out), *_training_steps(out), *_comparing_steps(out))
 
 
 def _data_steps(out: Path) -> tuple[Step, ...]:
@@ -112,6 +112,22 @@ def _data_steps(out: Path) -> tuple[Step, ...]:
                 "variants hides and shows."
             ),
             arguments=("inspect", data, "-n", "1", "--variants", "2"),
+        ),
+        Step(
+            explanation=(
+                "What would a model be fed? Each question is a file of SQL with an exact "
+                "expectation, and all together raise a false alarm once in a million sound "
+                "datasets. The page has the same with pictures and instances to read."
+            ),
+            arguments=("audit", data, "--html", str(out / "audit.html")),
+        ),
+        Step(
+            explanation="A question of your own: what becomes of the commonest words?",
+            arguments=(
+                *("sql", data),
+                "select original_piece, action, count(*) as num_selected from masks "
+                "where split = 'train' and variant = 0 group by all order by 3 desc limit 6",
+            ),
         ),
     )
 
@@ -190,6 +206,34 @@ def _training_steps(out: Path) -> tuple[Step, ...]:
         Step(
             explanation="What was exported, measured again: the loss that the training ended with.",
             arguments=("evaluate", model, data),
+            trains=True,
+        ),
+    )
+
+
+def _comparing_steps(out: Path) -> tuple[Step, ...]:
+    few, study = str(out / "few"), str(out / "study")
+    return (
+        Step(
+            explanation="A few speeches, for a study that is over in a minute.",
+            arguments=(
+                *("build", str(out / "speeches.jsonl"), "--tokenizer", str(out / "vocab")),
+                *("--out", few, "--limit-documents", "12", "--max-seq-length", "24"),
+            ),
+            writes=True,
+            trains=True,
+        ),
+        Step(
+            explanation=(
+                "Static against dynamic masking: one stored masking, or a new one in each of "
+                "twenty epochs. Same instances, order, first weights and steps; only the masks "
+                "differ. Two seeds and so few steps can show little, and the study says so."
+            ),
+            arguments=(
+                *("compare", few, "--out", study, "--variants", "1", "--seeds", "2"),
+                *("--epochs", "20", "--html", str(out / "study.html")),
+            ),
+            writes=True,
             trains=True,
         ),
     )

@@ -52,6 +52,7 @@ def _numbers(context: click.Context, parameter: click.Parameter, value: str) -> 
     help="Start each training by this, such as 'accelerate launch --num_processes 2'.",
 )
 @click.option("--overwrite", is_flag=True, help="Replace a study in the folder.")
+@click.option("--html", metavar="FILE", help="Also write it as a page with pictures.")
 @study_options
 @config_option
 @json_option
@@ -67,6 +68,7 @@ def compare(
     seeds: int,
     launch: str | None,
     overwrite: bool,
+    html: str | None,
     config_path: str | None,
     is_json: bool,
     quiet: bool,
@@ -82,11 +84,15 @@ def compare(
         context, config_path, {**flags, "data": data}, recipe=DEFAULT_RECIPE
     )
     from clozemill import study_tables, training_tables
+    from clozemill.analysis.charts import require_libraries
+    from clozemill.analysis.report import write_study_report
     from clozemill.analysis.study import run_study
     from clozemill.analysis.study_plan import make_plan
     from clozemill.pipeline.dataset import open_dataset
     from clozemill.train.pretrain import pretrain
 
+    if html:
+        require_libraries()
     plan = make_plan(
         config, open_dataset(data), variants=variants, has_dynamic=dynamic, num_seeds=seeds
     )
@@ -106,6 +112,8 @@ def compare(
         )
     if findings is None:
         return fail(f"{out} was asked to stop; the same command goes on.", EXIT_INTERRUPTED)
+    if html:
+        write_study_report(Path(html), Path(out).resolve().name, findings)
     show(study_tables.study_view(findings, Path(out)), is_json)
     return 0
 

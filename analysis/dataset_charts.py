@@ -1,0 +1,209 @@
+"""Charts of a dataset: what an audit's answers look like beside what was to be expected."""
+
+import math
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from typing import Any
+
+from clozemill.analysis.audit import Answer, AuditReport
+from clozemill.analysis.charts import Chart, Spec, number_axis, view
+from clozemill.pipeline.inspection_text import visible
+from clozemill.pipeline.manifest import Manifest
+
+_LEAST_EXPECTED = 30
+"""Groups with a smaller expectation are not drawn: their rates would stretch the picture."""
+
+_PERCENT = {"format": ".2~%"}
+_BAND = {"type": "area", "opacity": 1, "color": "var(--faint-1)"}
+_TICK = {"type": "tick", "thickness": 2, "color": "var(--ink)"}
+_BAR = {"type": "bar", "color": "var(--series-1)"}
+
+
+def dataset_charts(audit: AuditReport, manifest: Manifest) -> list[Chart]:
+    """Return the charts that the answers allow, of the training split or the only one."""
+    split = "train" if "train" in manifest.splits else next(iter(manifest.splits))
+    charts: list[Chart] = []
+    for name, make in _CHARTS.items():
+        for answer in audit.answers:
+            if answer.question.name == name and answer.verdict != "not asked":
+                rows = [row for row in _plain_rows(answer) if row["split"] == split]
+                charts += make(rows, split) if rows else ()
+    return charts
+
+
+def _plain_rows(answer: Answer) -> list[dict[str, Any]]:
+    """Return the rows as they are drawn: texts visible, and sums, decimals in SQL, as integers."""
+    return [{name: _plain(value) for name, value in row.items()} for row in answer.rows.to_pylist()]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Decimal):
+        return int(value)
+    return visible(value) if isinstance(value, str) else value
+
+
+def _by_position(rows: list[dict[str, Any]], split: str) -> Iterator[Chart]:
+    for row in rows:
+        row["place"] = (row["twentieth"] + 0.5) / 20
+    axis = number_axis("place", "place in the instance", axis=_PERCENT, scale={"zero": True})
+    yield _rates(rows, axis, "place", f"Mask rate by place in the instance ({split})")
+
+
+def _by_word_length(rows: list[dict[str, Any]], split: str) -> Iterator[Chart]:
+    axis = number_axis("word_length", "pieces of the word", axis={"tickMinStep": 1})
+    yield _rates(rows, axis, "word_length", f"Mask rate by length of the word ({split})")
+
+
+def _rates(rows: list[dict[str, Any]], axis: Spec, group: str, title: str) -> Chart:
+    """Return selected shares as points over the band of two standard deviations."""
+    rows = sorted(rows, key=lambda row: row[group])
+    for row in rows:
+        row["rate"] = row["observed"] / row["trials"]
+        row["mean"] = row["expected"] / row["trials"]
+        row["low"] = row["mean"] - 2 * math.sqrt(row["variance"]) / row["trials"]
+        row["high"] = 2 * row["mean"] - row["low"]
+    y = number_axis("rate", "selected", axis=_PERCENT)
+    edge = {"field": "low", "type": "quantitative"}
+    shown = [row for row in rows if row["expected"] >= _LEAST_EXPECTED]
+    columns = (group, "observed", "trials", "rate", "mean", "low", "high")
+    outside = sum(not row["low"] <= row["rate"] <= row["high"] for row in shown)
+    return Chart(
+        title=title,
+        description=f"Points are selected shares, the band two standard deviations about what is "
+        f"expected; {outside} of {len(shown)} points lie outside it"
+        + (f", and {len(rows) - len(shown)} rare ones are not drawn." if shown != rows else "."),
+        spec=view(
+            shown,
+            {"mark": _BAND, "encoding": {"x": axis, "y": edge, "y2": {"field": "high"}}},
+            {
+                "mark": {"type": "line", "color": "var(--quiet)", "strokeDash": [4, 3]},
+                "encoding": {"x": axis, "y": {**y, "field": "mean"}},
+            },
+            {
+                "mark": {"type": "point", "filled": True, "size": 45, "opacity": 1},
+                "encoding": {"x": axis, "y": y, "color": {"value": "var(--series-1)"}},
+            },
+        ),
+        columns=columns,
+        rows=_cells(rows, columns),
+    )
+
+
+def _actions(rows: list[dict[str, Any]], split: str) -> Iterator[Chart]:
+    for row in rows:
+        row["share"] = row["observed"] / row["trials"]
+    x = number_axis("share", "of the selected positions", axis=_PERCENT, scale={"zero": True})
+    y = {"field": "action", "type": "nominal", "title": None, "sort": ["mask", "random", "keep"]}
+    columns = ("action", "observed", "trials", "share", "probability")
+    texts = [f"{row['action']} {row['share']:.2%}" for row in rows]
+    yield Chart(
+        title=f"What selected positions show ({split})",
+        description=f"Bars are shares, ticks what is expected: {', '.join(texts)}.",
+        spec=view(
+            rows,
+            {"mark": {**_BAR, "height": {"band": 0.6}}, "encoding": {"x": x, "y": y}},
+            {"mark": _TICK, "encoding": {"x": {**x, "field": "probability"}, "y": y}},
+            height=120,
+        ),
+        columns=columns,
+        rows=_cells(rows, columns),
+    )
+
+
+def _lengths(rows: list[dict[str, Any]], split: str) -> Iterator[Chart]:
+    x = {"field": "up_to_tokens", "type": "ordinal", "title": "tokens, at most"}
+    columns = ("up_to_tokens", "num_instances", "share", "mean_tokens")
+    longest = max(rows, key=lambda row: row["share"])
+    yield Chart(
+        title=f"Lengths of instances ({split})",
+        description=f"Bars are shares of the instances. The commonest lengths are those up to "
+        f"{longest['up_to_tokens']} tokens: {longest['share']:.1%}.",
+        spec=view(
+            rows,
+            {
+                "mark": _BAR,
+                "encoding": {
+                    "x": {**x, "axis": {"labelAngle": 0}},
+                    "y": number_axis("share", "instances", axis=_PERCENT, scale={"zero": True}),
+                },
+            },
+        ),
+        columns=columns,
+        rows=_cells(rows, columns),
+    )
+
+
+def _label_share(rows: list[dict[str, Any]], split: str) -> Iterator[Chart]:
+    rows = [row for row in rows if row["expected_share"] is not None]
+    if not rows:
+        return
+    for row in rows:
+        row["low"] = row["random_share"] - 2 * (row["standard_error"] or 0.0)
+        row["high"] = 2 * row["random_share"] - row["low"]
+    x = number_axis("random_share", "pairs with a random B", axis=_PERCENT)
+    y = {"field": "source", "type": "nominal", "title": None}
+    columns = ("source", "num_random", "num_next", "random_share", "expected_share", "low", "high")
+    texts = [f"{row['source']} {row['random_share']:.1%}" for row in rows]
+    yield Chart(
+        title=f"Random pairs by source ({split})",
+        description="Points are shares with two standard errors, ticks what the manifest expects: "
+        + f"{', '.join(texts)}.",
+        spec=view(
+            rows,
+            {
+                "mark": {"type": "rule", "strokeWidth": 2, "color": "var(--series-1)"},
+                "encoding": {"x": {**x, "field": "low"}, "x2": {"field": "high"}, "y": y},
+            },
+            {
+                "mark": {"type": "point", "filled": True, "size": 60, "opacity": 1},
+                "encoding": {"x": x, "y": y, "color": {"value": "var(--series-1)"}},
+            },
+            {"mark": _TICK, "encoding": {"x": {**x, "field": "expected_share"}, "y": y}},
+            height=max(80, 26 * len(rows)),
+        ),
+        columns=columns,
+        rows=_cells(rows, columns),
+    )
+
+
+def _source_shares(rows: list[dict[str, Any]], split: str) -> Iterator[Chart]:
+    if len(rows) < 2:
+        return
+    x = number_axis("share_after", "of the tokens", axis=_PERCENT, scale={"zero": True})
+    y = {"field": "source", "type": "nominal", "title": None, "sort": "-x"}
+    columns = (
+        "source",
+        "num_instances",
+        "num_instances",
+        "share_before",
+        "share_after",
+    )
+    texts = [f"{row['source']} {row['share_after']:.1%}" for row in rows]
+    yield Chart(
+        title=f"Shares of sources ({split})",
+        description="Bars are shares of the tokens once per pass, ticks those of the documents "
+        f"before sampling: {', '.join(texts)}.",
+        spec=view(
+            rows,
+            {"mark": {**_BAR, "height": {"band": 0.6}}, "encoding": {"x": x, "y": y}},
+            {"mark": _TICK, "encoding": {"x": {**x, "field": "share_before"}, "y": y}},
+            height=max(80, 26 * len(rows)),
+        ),
+        columns=columns,
+        rows=_cells(rows, columns),
+    )
+
+
+_CHARTS: dict[str, Callable[[list[dict[str, Any]], str], Iterator[Chart]]] = {
+    "selected_by_position": _by_position,
+    "selected_by_word_length": _by_word_length,
+    "actions": _actions,
+    "lengths": _lengths,
+    "label_share": _label_share,
+    "source_shares": _source_shares,
+}
+"""By the name of the question whose answer is drawn, in the order of the page."""
+
+
+def _cells(rows: list[dict[str, Any]], columns: tuple[str, ...]) -> tuple[tuple[Any, ...], ...]:
+    return tuple(tuple(row[name] for name in columns) for row in rows)
