@@ -5,6 +5,10 @@ with open_database("data") as connection:
 """
 
 import os
+import shutil
+import tempfile
+import weakref
+from collections.abc import Sequence
 from importlib import resources
 from typing import Any
 
@@ -13,6 +17,7 @@ import pyarrow as pa
 
 from clozemill.analysis.rows import document_rows, instance_rows, vocabulary_table
 from clozemill.pipeline.dataset import Dataset, open_dataset
+from clozemill.pipeline.errors import ConfigError
 from clozemill.pipeline.manifest import Manifest
 from clozemill.pipeline.mask_rules import default_max_predictions
 from clozemill.pipeline.tokenizer import PretrainingTokenizer, load_tokenizer
@@ -20,43 +25,82 @@ from clozemill.pipeline.tokenizer import PretrainingTokenizer, load_tokenizer
 
 def open_database(
     data: str | os.PathLike[str] | Dataset,
+    runs: Sequence[str | os.PathLike[str]] = (),
     *,
     threads: int | None = None,
     memory_limit: str = "4GB",
     sample: int | None = None,
 ) -> duckdb.DuckDBPyConnection:
-    """Return a connection with the views of docs/sql.md; it reads this dataset and nothing else.
+    """Return a connection with the views of docs/sql.md; it can read what they are of, no more.
 
     Args:
         data: The folder of a dataset, of either format, or a dataset that is open.
+        runs: The folders of training runs on it.
         threads: Threads of a query; by default one per core.
         memory_limit: What a query may take before it spills to a temporary folder.
         sample: Show only about so many instances, by whole record batches over all shards.
 
     Raises:
-        ClozemillError: The dataset cannot be read.
+        DatasetError: The dataset cannot be read.
+        RunError: A run cannot be read, or is one on another dataset.
+        ConfigError: The memory limit is none.
     """
     dataset = data if isinstance(data, Dataset) else open_dataset(data)
     tokenizer = load_tokenizer(dataset.tokenizer_path)
     connection = duckdb.connect(":memory:")
-    connection.execute(f"set threads = {threads}" if threads else "reset threads")
-    connection.execute("set memory_limit = ?", [memory_limit])
     connection.register("instance_rows", instance_rows(dataset, tokenizer, sample))
     connection.register("document_rows", document_rows(dataset))
     connection.register("vocab", vocabulary_table(tokenizer))
     connection.register("sources", _sources_table(dataset.manifest))
     connection.register("ledger", _ledger_table(dataset.manifest))
     connection.register("label_expectations", _expectations_table(dataset.manifest))
+    if runs:
+        _register_runs(connection, runs, dataset)
     for name, value in _variables(dataset, tokenizer).items():
         connection.execute(f"set variable {name} = ?", [value])
     connection.execute(read_sql("views"))
+    _set_resources(connection, threads, memory_limit)
     _lock(connection)
     return connection
+
+
+def _register_runs(
+    connection: duckdb.DuckDBPyConnection,
+    runs: Sequence[str | os.PathLike[str]],
+    dataset: Dataset,
+) -> None:
+    # Here, as only who asks for runs needs the code of training.
+    from clozemill.analysis.run_tables import run_tables
+    from clozemill.analysis.runs import read_training_run
+
+    found = [read_training_run(run, dataset) for run in runs]
+    for name, table in run_tables(found, dataset).items():
+        connection.register(name, table)
 
 
 def read_sql(name: str) -> str:
     """Return the text of `analysis/sql/NAME.sql`."""
     return resources.files("clozemill.analysis").joinpath("sql", f"{name}.sql").read_text("utf-8")
+
+
+def _set_resources(
+    connection: duckdb.DuckDBPyConnection, threads: int | None, memory_limit: str
+) -> None:
+    """Say what queries may take; what does not fit goes to a folder that ends with the session."""
+    # DuckDB takes a stream for a single row, and would hold all masks in memory to join them with
+    # the vocabulary. Joined as it is written, the right side is held.
+    connection.execute("set disabled_optimizers = 'join_order,build_side_probe_side'")
+    if threads:
+        connection.execute("set threads = ?", [threads])
+    try:
+        connection.execute("set memory_limit = ?", [memory_limit])
+    except duckdb.Error as error:
+        raise ConfigError(
+            f"memory_limit is {memory_limit!r}; write it like 500MB or 4GB."
+        ) from error
+    spilled = tempfile.mkdtemp(prefix="clozemill-sql-")
+    weakref.finalize(connection, shutil.rmtree, spilled, ignore_errors=True)
+    connection.execute("set temp_directory = ?", [spilled])
 
 
 def _lock(connection: duckdb.DuckDBPyConnection) -> None:
@@ -67,7 +111,7 @@ def _lock(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def _variables(dataset: Dataset, tokenizer: PretrainingTokenizer) -> dict[str, Any]:
-    """Return the settings of the build, and the ids of special tokens, by name."""
+    """Return the settings of the build, the ids of special tokens, and the vocabulary's pieces."""
     settings = dataset.manifest.configuration
     most = settings["max_predictions_per_seq"] or default_max_predictions(
         settings["max_seq_length"], settings["masked_lm_prob"]
@@ -78,6 +122,7 @@ def _variables(dataset: Dataset, tokenizer: PretrainingTokenizer) -> dict[str, A
         **ids,
         "max_predictions": most,
         "num_ordinary": len(tokenizer.ordinary_ids),
+        "pieces": list(tokenizer.pieces),
     }
 
 

@@ -8,6 +8,8 @@ A file begins with comments of the form `-- key: text`:
 `kind`: how the answer is judged, and so which columns it has; see `Kind`.
 `needs`: what a dataset must have for the question to make sense, if anything: conditions of
     `CONDITIONS`, separated by commas, `a` or `not a`; and `whole`, if a sample cannot answer it.
+
+Comments that follow say what is known of the answer, and why: its law.
 """
 
 import re
@@ -65,6 +67,9 @@ class Question:
     needs: tuple[str, ...]
     """Conditions that the dataset must meet."""
 
+    law: str
+    """What is known of the answer and why, as one paragraph; empty where nothing needs saying."""
+
     sql: str
     """The whole file."""
 
@@ -89,6 +94,7 @@ WHOLE = "whole"
 _FOLDER = resources.files("clozemill.analysis").joinpath("sql", "audits")
 _LINE = re.compile(r"-- (question|grain|passes|kind|needs): (.*)")
 _MORE = re.compile(r"--   (.*)")
+_TEXT = re.compile(r"-- ?(.*)")
 
 
 @lru_cache
@@ -110,13 +116,17 @@ def parse_question(name: str, sql: str) -> Question:
         ValueError: Its kind is none.
     """
     header: dict[str, str] = {}
+    law: list[str] = []
     key = ""
     for line in sql.splitlines():
         if match := _LINE.fullmatch(line):
             key, header[match[1]] = match[1], match[2]
         elif key and (match := _MORE.fullmatch(line)):
             header[key] += " " + match[1]
-        elif not line.startswith("--"):
+        elif match := _TEXT.fullmatch(line):
+            key = ""
+            law.append(match[1])
+        else:
             break
     needs = header.get("needs", "")
     return Question(
@@ -126,6 +136,7 @@ def parse_question(name: str, sql: str) -> Question:
         passes=header["passes"],
         kind=Kind(header["kind"]),
         needs=tuple(filter(None, needs.split(", "))),
+        law=" ".join(law),
         sql=sql,
     )
 

@@ -1,6 +1,6 @@
 """The rows of a dataset and its small tables, as DuckDB reads them: mapped, a batch at a time.
 
-Legend: N instances of a batch, T tokens of all of them.
+Legend: N instances of a batch, T tokens of all of them, V vocabulary.
 """
 
 import math
@@ -14,8 +14,13 @@ from numpy.typing import NDArray
 
 from clozemill.pipeline.columns import list_parts
 from clozemill.pipeline.dataset import Dataset
+from clozemill.pipeline.errors import DatasetError
+from clozemill.pipeline.jit import kernel
 from clozemill.pipeline.schema import document_schema
 from clozemill.pipeline.tokenizer import PretrainingTokenizer
+
+BEGINS, CONTINUES, SPECIAL = 0, 1, 2
+"""Kinds of token ids. `[UNK]` begins a word: it is text."""
 
 
 class Rows:
@@ -53,9 +58,7 @@ def instance_rows(
         pa.field("word_lengths", pa.list_(pa.uint16())),
     ]
     schema = pa.schema([*added, *dataset.schema])
-    is_special = _is_special(tokenizer)
-    continues = tokenizer.is_continuation
-    is_continuation = np.zeros_like(is_special) if continues is None else continues
+    kinds = token_kinds(tokenizer)
     names = pa.array(dataset.splits, pa.string())
     num_instances = sum(entry.num_instances for entry in dataset.manifest.splits.values())
     share = Fraction(min(sample or num_instances, num_instances), num_instances)
@@ -71,7 +74,7 @@ def instance_rows(
                 columns = [
                     pa.DictionaryArray.from_arrays(number_of_split, names),
                     pa.array(np.arange(begin, end)),
-                    *_token_facts(batch.column("input_ids"), is_special, is_continuation),
+                    *_token_facts(batch.column("input_ids"), kinds),
                     *batch.columns,
                 ]
                 yield pa.RecordBatch.from_arrays(columns, schema=schema)
@@ -79,46 +82,69 @@ def instance_rows(
     return Rows(schema, batches)
 
 
-def _token_facts(
-    input_ids: pa.Array, is_special: NDArray[np.bool_], is_continuation: NDArray[np.bool_]
-) -> tuple[pa.Array, pa.Array]:
+def _token_facts(input_ids: pa.Array, kinds: NDArray[np.uint8]) -> tuple[pa.Array, pa.Array]:
     """Return the columns `num_maskable` and `word_lengths` of N instances."""
     starts, values = list_parts(input_ids)
     tokens = values.to_numpy()
-    is_special = is_special[tokens]
-    lengths = word_lengths(is_special, is_continuation[tokens])
+    if len(tokens) and tokens.max() >= len(kinds):
+        raise DatasetError(
+            f"a shard holds the token id {tokens.max()}, but the vocabulary has {len(kinds)}; "
+            "clozemill verify lists every damaged file."
+        )
+    num_maskable, lengths = token_facts(tokens, starts, kinds)
     return (
-        pa.array(np.add.reduceat(~is_special, starts[:-1], dtype=np.int32)),
+        pa.array(num_maskable),
         pa.ListArray.from_arrays(pa.array(starts.astype(np.int32)), pa.array(lengths)),
     )
 
 
-def word_lengths(
-    is_special: NDArray[np.bool_], is_continuation: NDArray[np.bool_]
-) -> NDArray[np.uint16]:
-    """Return for each token of a row how many pieces its word has; 0 for special tokens.
+@kernel
+def token_facts(
+    tokens: NDArray[Any], starts: NDArray[np.int64], kinds: NDArray[np.uint8]
+) -> tuple[NDArray[np.int32], NDArray[np.uint16]]:
+    """Return how many tokens of each row are not special, and how many pieces each word has.
 
     A piece that continues joins the piece before it, but never a special token: after one, a word
-    begins. So consecutive rows, which begin with `[CLS]`, may be given as one.
+    begins. The pieces of a word all have its length; special tokens have 0.
 
     Args:
-        is_special: bool (T,).
-        is_continuation: bool (T,).
+        tokens: (T,) ids of all rows, all below V.
+        starts: int64 (N + 1,).
+        kinds: uint8 (V,), what `token_kinds` returns.
 
     Returns:
-        uint16 (T,).
+        int32 (N,) and uint16 (T,).
 
-    >>> special = np.array([True, False, False, False, True])
-    >>> word_lengths(special, np.array([False, True, True, False, False]))
-    array([0, 2, 2, 1, 0], dtype=uint16)
+    >>> kinds = np.array([BEGINS, CONTINUES, SPECIAL], np.uint8)
+    >>> token_facts(np.array([2, 0, 1, 1, 0, 2, 2, 1]), np.array([0, 6, 8]), kinds)
+    (array([4, 1], dtype=int32), array([0, 3, 3, 3, 1, 0, 0, 1], dtype=uint16))
     """
-    begins = ~is_continuation | is_special
-    begins[1:] |= is_special[:-1]
-    begins[:1] = True
-    word = np.cumsum(begins) - 1
-    lengths: NDArray[np.uint16] = np.bincount(word)[word].astype(np.uint16)
-    lengths[is_special] = 0
-    return lengths
+    num_maskable = np.empty(len(starts) - 1, np.int32)
+    lengths = np.empty(len(tokens), np.uint16)
+    for row in range(len(num_maskable)):
+        begin, end, count = starts[row], starts[row + 1], 0
+        while begin < end:
+            if kinds[tokens[begin]] == SPECIAL:
+                lengths[begin] = 0
+                begin += 1
+                continue
+            stop = begin + 1
+            while stop < end and kinds[tokens[stop]] == CONTINUES:
+                stop += 1
+            lengths[begin:stop] = stop - begin
+            count += stop - begin
+            begin = stop
+        num_maskable[row] = count
+    return num_maskable, lengths
+
+
+def token_kinds(tokenizer: PretrainingTokenizer) -> NDArray[np.uint8]:
+    """Return for each id (V,) whether it begins a word, continues one, or is special."""
+    kinds = np.full(tokenizer.vocab_size, BEGINS, np.uint8)
+    if tokenizer.is_continuation is not None:
+        kinds[tokenizer.is_continuation] = CONTINUES
+    kinds[_is_special(tokenizer)] = SPECIAL
+    return kinds
 
 
 def document_rows(dataset: Dataset) -> Rows:

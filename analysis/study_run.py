@@ -35,7 +35,7 @@ from clozemill.pipeline.out_folder import check_out
 from clozemill.train.checkpoints import find_latest
 from clozemill.train.config import PretrainConfig
 from clozemill.train.document_losses import DocumentLosses, document_losses
-from clozemill.train.facts import Execution
+from clozemill.train.facts import CHECKPOINTS_NAME, Execution, read_run
 from clozemill.train.forks import fork_run
 from clozemill.train.json_records import from_json, read_object, to_json
 from clozemill.train.metrics import (
@@ -45,7 +45,6 @@ from clozemill.train.metrics import (
     exact_columns,
     read_metrics,
 )
-from clozemill.train.runs import CHECKPOINTS_NAME, read_run
 
 RUNS_NAME, ARMS_NAME, STUDY_NAME = "runs", "arms", "study.json"
 _LOCK_NAME = ".lock"

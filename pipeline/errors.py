@@ -27,3 +27,7 @@ class ModelError(ClozemillError):
 
 class RunError(ClozemillError):
     """A training run that cannot start, go on or be read."""
+
+
+class QueryError(ClozemillError):
+    """A query over a dataset that cannot be run."""

@@ -2,7 +2,7 @@
 
 Numba's cache notices an edit of the file a kernel stands in, but not of another file whose
 functions the kernel calls. So the cache folder is named by a hash of all kernel sources, those
-of `train` too.
+of `train` and `analysis` too.
 """
 
 import contextlib
@@ -108,7 +108,8 @@ def remove_old_caches(folder: Path) -> None:
 # Set as numba's setting rather than in the environment: a child process that runs other
 # sources must not inherit the name of this folder.
 _HERE = Path(__file__).parent
-CACHE_DIR = cache_dir(f"numba-{sources_hash(_HERE, _HERE.parent / 'train')}")
+_KERNEL_FOLDERS = (_HERE, _HERE.parent / "train", _HERE.parent / "analysis")
+CACHE_DIR = cache_dir(f"numba-{sources_hash(*_KERNEL_FOLDERS)}")
 remove_old_caches(CACHE_DIR)
 numba.config.CACHE_DIR = str(CACHE_DIR)  # type: ignore[attr-defined]
 

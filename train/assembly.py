@@ -15,14 +15,13 @@ from clozemill.pipeline.errors import ConfigError, ModelError, RunError
 from clozemill.train.checkpoints import STATE_NAME, Checkpoint, load_checkpoint
 from clozemill.train.config import PretrainConfig
 from clozemill.train.encoders import hash_of_tokenizer_in, newest_checkpoint
-from clozemill.train.facts import RunFacts, current_execution, run_facts
+from clozemill.train.facts import RUN_NAME, RunFacts, current_execution, read_run, run_facts
 from clozemill.train.instances import PretrainingInstances
 from clozemill.train.launch import precision_of
 from clozemill.train.loader import LoaderSettings, MicroBatches, evaluation_batches
 from clozemill.train.loss import Batch, PretrainingObjective
 from clozemill.train.optimizers import load_optimizer_tensors, make_optimizer
 from clozemill.train.order import BatchOrder
-from clozemill.train.runs import RUN_NAME, read_run
 from clozemill.train.schedules import Schedule, make_schedule
 from clozemill.train.steps import Learner
 from clozemill.train.tensors import put_model_tensors

@@ -17,7 +17,7 @@ from clozemill.train.checkpoints import (
     find_latest,
     load_checkpoint,
 )
-from clozemill.train.runs import CHECKPOINTS_NAME, RUN_NAME
+from clozemill.train.facts import CHECKPOINTS_NAME, RUN_NAME
 from clozemill.train.tensors import put_model_tensors
 
 _TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json")

@@ -31,9 +31,9 @@ from clozemill.pipeline.tokenizer import PretrainingTokenizer
 from clozemill.train.checkpoints import TrainingState, defect, list_checkpoints
 from clozemill.train.encoders import TrainedEncoder, find_encoder, find_tokenizer
 from clozemill.train.export_checks import check_like_transformers, check_reloads
+from clozemill.train.facts import CHECKPOINTS_NAME, RUN_NAME
 from clozemill.train.metrics import METRICS_NAME, EvaluationRow, StartRow, read_metrics
 from clozemill.train.model_card import CardFacts, model_card
-from clozemill.train.runs import CHECKPOINTS_NAME, RUN_NAME
 
 RECEIPT_NAME = "export.json"
 CARD_NAME = "README.md"

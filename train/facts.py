@@ -5,17 +5,24 @@ with what a command asks for.
 """
 
 import dataclasses
+import os
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
-
-import torch
 
 from clozemill.pipeline.dataset import Dataset
 from clozemill.pipeline.errors import RunError
 from clozemill.train.config import PretrainConfig, check_unchanged
+from clozemill.train.json_records import from_json, read_object
+
+FORMAT_VERSION = 1
+"""Raised when a reader of the last version would misread a run folder."""
+
+RUN_NAME = "run.json"
+CHECKPOINTS_NAME = "checkpoints"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +97,23 @@ class RunFacts:
     """What computes it."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRecord:
+    """What `run.json` holds."""
+
+    format_version: int = FORMAT_VERSION
+    """Version of the folder's format in docs/runs.md."""
+
+    package_version: str
+    """The clozemill that began the run."""
+
+    facts: RunFacts
+    """What the run is."""
+
+    started_from: str | None
+    """Checkpoint of another run that it started from."""
+
+
 def run_facts(
     config: PretrainConfig, *, model: Any, dataset: Dataset, execution: Execution
 ) -> RunFacts:
@@ -119,6 +143,8 @@ def current_execution(
     *, device: str, precision: str, num_processes: int, micro_batch_size: int
 ) -> Execution:
     """Return the facts of this process; its threads must have been set before."""
+    import torch  # here, as what a run was can be read without it
+
     return Execution(
         python_version=platform.python_version(),
         torch_version=torch.__version__,
@@ -130,6 +156,27 @@ def current_execution(
         num_processes=num_processes,
         micro_batch_size=micro_batch_size,
     )
+
+
+def read_run(folder: Path) -> RunRecord:
+    """Return what a run folder says of its run.
+
+    Raises:
+        RunError: It is no run folder, damaged, or of a newer clozemill.
+    """
+    record = find_record(folder)
+    if record is None:
+        raise RunError(f"{folder} holds no {RUN_NAME}, so it is not a run folder; check the path.")
+    return record
+
+
+def find_record(folder: Path) -> RunRecord | None:
+    """Return what `run.json` holds, or None where there is none."""
+    path = folder / RUN_NAME
+    if not os.path.lexists(path):
+        return None
+    table = read_object(path, format_version=FORMAT_VERSION)
+    return from_json(RunRecord, table, str(path))
 
 
 def check_same_run(saved: RunFacts, config: PretrainConfig, now: RunFacts, where: str) -> list[str]:

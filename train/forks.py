@@ -23,9 +23,9 @@ from clozemill.train.checkpoints import (
     step_folder,
 )
 from clozemill.train.config import PretrainConfig, check_unchanged
+from clozemill.train.facts import CHECKPOINTS_NAME, RUN_NAME, RunRecord
 from clozemill.train.json_records import to_json
 from clozemill.train.metrics import METRICS_NAME, MetricsLog, read_metrics
-from clozemill.train.runs import CHECKPOINTS_NAME, RUN_NAME, RunRecord
 from clozemill.train.variants import VariantSchedule
 
 _MASKING = ("masking", "num_static_variants")

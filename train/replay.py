@@ -13,12 +13,11 @@ from clozemill.pipeline.errors import RunError
 from clozemill.train.assembly import Assembly, assemble, put_checkpoint
 from clozemill.train.checkpoints import defect, list_checkpoints, load_checkpoint
 from clozemill.train.config import PretrainConfig
-from clozemill.train.facts import check_same_run
+from clozemill.train.facts import CHECKPOINTS_NAME, check_same_run, read_run
 from clozemill.train.launch import start_accelerator
 from clozemill.train.loader import micro_batches
 from clozemill.train.loss import Batch
 from clozemill.train.order import micro_batches_of
-from clozemill.train.runs import CHECKPOINTS_NAME, read_run
 from clozemill.train.schedules import learning_rate
 from clozemill.train.steps import StepResult, micro_batch_sums
 

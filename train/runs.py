@@ -27,33 +27,18 @@ from clozemill.train.checkpoints import (
     remove_leftovers,
 )
 from clozemill.train.config import PretrainConfig
-from clozemill.train.facts import RunFacts, check_same_run
-from clozemill.train.json_records import from_json, read_object, to_json
+from clozemill.train.facts import (
+    CHECKPOINTS_NAME,
+    RUN_NAME,
+    RunFacts,
+    RunRecord,
+    check_same_run,
+    find_record,
+)
+from clozemill.train.json_records import to_json
 from clozemill.train.metrics import METRICS_NAME
 
-FORMAT_VERSION = 1
-"""Raised when a reader of the last version would misread a run folder."""
-
-RUN_NAME = "run.json"
-CHECKPOINTS_NAME = "checkpoints"
 _LOCK_NAME = ".lock"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunRecord:
-    """What `run.json` holds."""
-
-    format_version: int = FORMAT_VERSION
-    """Version of the folder's format in docs/runs.md."""
-
-    package_version: str
-    """The clozemill that began the run."""
-
-    facts: RunFacts
-    """What the run is."""
-
-    started_from: str | None
-    """Checkpoint of another run that it started from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,18 +108,6 @@ def open_run(config: PretrainConfig, facts: RunFacts) -> Iterator[Run]:
         yield run
 
 
-def read_run(folder: Path) -> RunRecord:
-    """Return what a run folder says of its run.
-
-    Raises:
-        RunError: It is no run folder, damaged, or of a newer clozemill.
-    """
-    record = _find_record(folder)
-    if record is None:
-        raise RunError(f"{folder} holds no {RUN_NAME}, so it is not a run folder; check the path.")
-    return record
-
-
 @contextlib.contextmanager
 def _locked(out: Path) -> Iterator[None]:
     path, is_new = out / _LOCK_NAME, not out.exists()
@@ -166,7 +139,7 @@ def _close_in_child(held: list[int]) -> None:
 
 def _start(out: Path, config: PretrainConfig, facts: RunFacts) -> Run:
     """Decide where training starts, check that it may, and make the folder ready for it."""
-    found = _find_record(out)
+    found = find_record(out)
     if found is None:
         _check_empty(out)
     if config.resume not in ("auto", "never"):
@@ -266,15 +239,6 @@ def _write_record(run: Run, facts: RunFacts) -> None:
         write_json(run.folder / RUN_NAME, to_json(record))
     except DatasetError as error:
         raise RunError(str(error)) from error
-
-
-def _find_record(folder: Path) -> RunRecord | None:
-    """Return what `run.json` holds, or None where there is none."""
-    path = folder / RUN_NAME
-    if not os.path.lexists(path):
-        return None
-    table = read_object(path, format_version=FORMAT_VERSION)
-    return from_json(RunRecord, table, str(path))
 
 
 def _check_empty(out: Path) -> None:

@@ -2,7 +2,17 @@
 --
 -- They read three relations that the session has: `instance_rows`, `document_rows` (the files, as
 -- Arrow streams) and `vocab`. Instances are numbered in their split, from 0, in the order of the
--- manifest; (split, instance) is their key.
+-- manifest; (split, instance) is their key. Files hold unsigned numbers as short as they can be,
+-- whose sums and differences would overflow: single numbers are signed here, those in lists not.
+
+-- Facts of tokens as lists, at the place token_id + 1: a look-up that joins nothing, as a join with
+-- the rows of masks may put all of them into memory.
+set variable continuation_by_id = (
+    select list(is_continuation order by token_id) from vocab
+);
+set variable ordinary_by_id = (
+    select list(is_ordinary order by token_id) from vocab
+);
 
 -- grain: one row per instance
 create temp view instances as
@@ -12,10 +22,10 @@ select
     lower(hex(instance_id)) as instance_id,
     source,
     next_sentence_label,
-    num_chunk_sentences,
+    num_chunk_sentences::integer as num_chunk_sentences,
     len(input_ids) as num_tokens,
     num_maskable,
-    segment_b_start,
+    segment_b_start::integer as segment_b_start,
     len(masks) as num_variants,
     input_ids
 from instance_rows;
@@ -27,10 +37,10 @@ select
     instance,
     span_number - 1 as span,
     lower(hex(span_row.document_id)) as document_id,
-    span_row.first_sentence,
-    span_row.num_sentences,
-    span_row.cut_front,
-    span_row.cut_back
+    span_row.first_sentence::bigint as first_sentence,
+    span_row.num_sentences::bigint as num_sentences,
+    span_row.cut_front::bigint as cut_front,
+    span_row.cut_back::bigint as cut_back
 from (
     select
         split,
@@ -48,7 +58,7 @@ select
     lower(hex(instance_id)) as instance_id,
     source,
     next_sentence_label,
-    num_chunk_sentences,
+    num_chunk_sentences::integer as num_chunk_sentences,
     len(spans) as num_spans,
     lower(hex(spans[1].document_id)) as a_document_id,
     spans[1].first_sentence::bigint as a_first_sentence,
@@ -92,9 +102,9 @@ select
     instance,
     source,
     unnest(range(len(input_ids))) as position,
-    unnest(input_ids) as token_id,
-    unnest(word_lengths) as word_length,
-    segment_b_start,
+    unnest(input_ids)::integer as token_id,
+    unnest(word_lengths)::integer as word_length,
+    segment_b_start::integer as segment_b_start,
     len(input_ids) as num_tokens,
     len(overlay_rates) as num_variants,
     list_sum(overlay_rates) as expected_selected,
@@ -120,7 +130,7 @@ select
     variant_number - 1 as variant,
     len(input_ids) as num_tokens,
     num_maskable,
-    segment_b_start,
+    segment_b_start::integer as segment_b_start,
     input_ids,
     word_lengths,
     len(overlay) as num_selected,
@@ -147,24 +157,28 @@ select
     instance,
     source,
     variant,
-    selected.position::integer as position,
-    input_ids[selected.position::integer + 1] as original_id,
-    selected.token_id as shown_id,
+    position,
+    original_id,
+    getvariable('pieces')[original_id + 1] as original_piece,
+    shown_id,
+    getvariable('pieces')[shown_id + 1] as shown_piece,
     case
-        when selected.token_id = getvariable('mask_id') then 'mask'
-        when selected.token_id = input_ids[selected.position::integer + 1] then 'keep'
+        when shown_id = getvariable('mask_id') then 'mask'
+        when shown_id = original_id then 'keep'
         else 'random'
     end as action,
-    word_lengths[selected.position::integer + 1] as word_length,
-    case when selected.position < segment_b_start then 'A' else 'B' end as segment,
-    (selected.position + 0.5) / len(input_ids) as relative_position
+    word_lengths[position + 1]::integer as word_length,
+    case when position < segment_b_start then 'A' else 'B' end as segment,
+    (position + 0.5) / len(input_ids) as relative_position
 from (
     select
         split,
         instance,
         source,
         variant_number - 1 as variant,
-        unnest(overlay) as selected,
+        selected.position::integer as position,
+        input_ids[selected.position::integer + 1]::integer as original_id,
+        selected.token_id::integer as shown_id,
         input_ids,
         word_lengths,
         segment_b_start
@@ -173,11 +187,22 @@ from (
             split,
             instance,
             source,
-            unnest(masks) as overlay,
-            unnest(range(1, len(masks) + 1)) as variant_number,
+            variant_number,
+            unnest(overlay) as selected,
             input_ids,
             word_lengths,
             segment_b_start
-        from instance_rows
+        from (
+            select
+                split,
+                instance,
+                source,
+                unnest(masks) as overlay,
+                unnest(range(1, len(masks) + 1)) as variant_number,
+                input_ids,
+                word_lengths,
+                segment_b_start
+            from instance_rows
+        )
     )
 );

@@ -1,10 +1,27 @@
 """The verbs of analysis: what a dataset and its runs say when asked."""
 
+import contextlib
+import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from clozemill.printing import EXIT_FOUND, json_option, quiet_option, show
+from clozemill.pipeline.errors import ConfigError, QueryError
+from clozemill.printing import (
+    EXIT_COULD_NOT_RUN,
+    EXIT_FOUND,
+    fail,
+    json_option,
+    print_text,
+    quiet_option,
+    show,
+)
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from clozemill.analysis.query import Answer
 
 threads_option = click.option(
     "--threads", type=click.IntRange(min=1), help="Threads of a query; by default one per core."
@@ -15,6 +32,144 @@ memory_option = click.option(
     show_default=True,
     help="Memory of a query, before it spills to a temporary folder.",
 )
+
+
+class _Form(NamedTuple):
+    """How answers are given."""
+
+    is_json: bool
+    is_csv: bool
+    parquet: str | None
+    rows: int
+
+
+@click.command(
+    short_help="Ask a dataset and its runs in SQL.",
+    epilog='Example: clozemill sql data/ "select split, count(*) from instances group by split"',
+)
+@click.argument("data", metavar="DATA")
+@click.argument("words", nargs=-1, metavar="[RUN...] [QUERY]")
+@click.option(
+    "--rows",
+    type=click.IntRange(min=1),
+    default=40,
+    show_default=True,
+    help="Rows of a table for a person.",
+)
+@json_option
+@click.option("--csv", "is_csv", is_flag=True, help="Print all rows as CSV.")
+@click.option("--parquet", metavar="FILE", help="Write all rows to a new Parquet file.")
+@threads_option
+@memory_option
+def sql(
+    data: str,
+    words: tuple[str, ...],
+    rows: int,
+    is_json: bool,
+    is_csv: bool,
+    parquet: str | None,
+    threads: int | None,
+    memory_limit: str,
+) -> None:
+    """Ask the dataset DATA, and training runs on it, in SQL.
+
+    QUERY is a text with blanks, a file ending in .sql, or - for standard input; without one, a
+    prompt asks for it. RUN is a run folder. The views are those of docs/sql.md; `show tables` and
+    `describe VIEW` list them. Queries can read the dataset and the runs, and nothing else.
+    """
+    form = _Form(is_json, is_csv, parquet, rows)
+    _check_form(form)
+    runs, query = _runs_and_query(words)
+    from clozemill.analysis.db import open_database
+
+    with open_database(data, runs, threads=threads, memory_limit=memory_limit) as connection:
+        if query is None:
+            _prompt(connection, form)
+        else:
+            _give(connection, query, form)
+
+
+def _check_form(form: _Form) -> None:
+    if form.is_json + form.is_csv + bool(form.parquet) > 1:
+        raise ConfigError("--json, --csv and --parquet exclude each other; give one of them.")
+    if form.parquet and Path(form.parquet).exists():
+        raise ConfigError(f"{form.parquet} exists; remove it, or name another --parquet file.")
+
+
+def _runs_and_query(words: tuple[str, ...]) -> tuple[tuple[str, ...], str | None]:
+    """Return the run folders and the query among the words; None: ask for it."""
+    if words and _is_query(words[-1]):
+        *runs, query = words
+        return tuple(runs), _read_query(query)
+    return words, None if sys.stdin.isatty() else sys.stdin.read()
+
+
+def _is_query(word: str) -> bool:
+    """Return whether a word is a query or names one: no folder, and a text, a file or `-`."""
+    is_text = any(character.isspace() for character in word)
+    return not Path(word).is_dir() and (is_text or word == "-" or word.endswith(".sql"))
+
+
+def _read_query(word: str) -> str:
+    if word == "-":
+        return sys.stdin.read()
+    if any(character.isspace() for character in word) and not Path(word).is_file():
+        return word
+    try:
+        return Path(word).read_text("utf-8")
+    except UnicodeDecodeError as error:
+        raise QueryError(f"{word} is not UTF-8 text; give a file of SQL.") from error
+
+
+def _give(connection: "duckdb.DuckDBPyConnection", query: str, form: _Form) -> None:
+    from clozemill.analysis.query import answer
+
+    with answer(connection, query) as found:
+        _print(found, form)
+
+
+def _print(found: "Answer", form: _Form) -> None:
+    from clozemill import analysis_tables
+    from clozemill.analysis.query import write_parquet
+    from clozemill.tables import output_width
+
+    if form.parquet:
+        num_rows = write_parquet(found, Path(form.parquet))
+        print_text(f"{form.parquet} has {num_rows:,} rows of {len(found.schema)} columns.\n")
+    elif form.is_json:
+        for text in analysis_tables.answer_json(found):
+            print_text(text)
+    elif form.is_csv:
+        for text in analysis_tables.answer_csv(found):
+            print_text(text)
+    else:
+        width, is_terminal = output_width()
+        text = analysis_tables.answer_text(
+            found, num_rows=form.rows, width=width if is_terminal else None
+        )
+        print_text(text)
+
+
+def _prompt(connection: "duckdb.DuckDBPyConnection", form: _Form) -> None:
+    """Answer queries that are typed, each ending in a semicolon, until the end of the input."""
+    with contextlib.suppress(ImportError):  # of a Python without it
+        import readline  # noqa: F401 - lines can be edited, and come back
+    print_text("Queries end in ; and the prompt with Ctrl-D. `show tables;` lists the views.\n")
+    lines: list[str] = []
+    while True:
+        try:
+            lines.append(input("  ... " if lines else "sql> "))
+            if lines[-1].rstrip().endswith(";"):
+                query, lines = "\n".join(lines), []
+                _give(connection, query, form)
+        except QueryError as error:
+            fail(str(error), EXIT_COULD_NOT_RUN)
+        except KeyboardInterrupt:
+            lines = []
+            print_text("\n")
+        except EOFError:
+            print_text("\n")
+            return
 
 
 @click.command(

@@ -86,7 +86,7 @@ def _interrupt(signal_number: int, frame: Any) -> None:
 @click.option("--out", "-o", default="demo-out", show_default=True, help="Where to put it all.")
 @click.option("--overwrite", is_flag=True, help="Replace what an earlier demo left there.")
 def demo(out: str, overwrite: bool) -> int:
-    """Show the way from text to a trained encoder, in about three minutes on two cores.
+    """Show the way from text to a trained encoder, in about five minutes on two cores.
 
     The text is 249 State of the Union speeches. Without torch, only that to a dataset is shown.
     """
@@ -124,6 +124,7 @@ for _verb in (
     training_verbs.evaluate,
     training_verbs.fill_mask,
     training_verbs.export,
+    analysis_verbs.sql,
     analysis_verbs.audit,
     study_verb.compare,
 ):

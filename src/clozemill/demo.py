@@ -76,7 +76,7 @@ def _line(speech: Path) -> str:
 
 def demo_steps(out: Path) -> tuple[Step, ...]:
     """Return the commands of the demonstration, which work in the folder `out`."""
-    return (*_data_steps(out), *_training_steps(out))
+    return (*_data_steps(out), *_training_steps(out), *_comparing_steps(out))
 
 
 def _data_steps(out: Path) -> tuple[Step, ...]:
@@ -113,6 +113,22 @@ def _data_steps(out: Path) -> tuple[Step, ...]:
             ),
             arguments=("inspect", data, "-n", "1", "--variants", "2"),
         ),
+        Step(
+            explanation=(
+                "What would a model be fed? Each question is a file of SQL with an exact "
+                "expectation, and all together raise a false alarm once in a million sound "
+                "datasets. The page has the same with pictures and instances to read."
+            ),
+            arguments=("audit", data, "--html", str(out / "audit.html")),
+        ),
+        Step(
+            explanation="A question of your own: what becomes of the commonest words?",
+            arguments=(
+                *("sql", data),
+                "select original_piece, action, count(*) as num_selected from masks "
+                "where split = 'train' and variant = 0 group by all order by 3 desc limit 6",
+            ),
+        ),
     )
 
 
@@ -120,16 +136,43 @@ _TRAINING = ("--recipe", "cpu-demo")
 
 
 def _training_steps(out: Path) -> tuple[Step, ...]:
-    data, static, dynamic = (str(out / name) for name in ("data", "static", "dynamic"))
-    model = str(out / "model")
+    data, vocab, short = (str(out / name) for name in ("data", "vocab", "short"))
+    first, static, dynamic = (str(out / name) for name in ("first", "static", "dynamic"))
+    corpus, model = str(out / "speeches.jsonl"), str(out / "model")
     return (
         Step(
             explanation=(
-                "A small BERT, trained on the stored maskings, for a minute or two. The line to "
-                "beat is the best guess without context: an encoder whose loss is below it has "
-                "learnt to read what stands around a token."
+                "A small encoder learns to look at neighbours far sooner in short rows, so the "
+                "training has two phases, as BERT's had. The warning is right: from pairs as short "
+                "as these nothing can be learnt about next sentences, and they need not teach it."
             ),
-            arguments=("pretrain", data, "--out", static, *_TRAINING),
+            arguments=(
+                *("build", corpus, "--tokenizer", vocab, "--out", short),
+                *("--max-seq-length", "24", "--mask-variants", "1"),
+            ),
+            writes=True,
+            trains=True,
+        ),
+        Step(
+            explanation=(
+                "A small BERT, for less than a minute. The line to beat is the best guess without "
+                "context: an encoder whose loss is below it has learnt to read what stands around "
+                "a token."
+            ),
+            arguments=(
+                *("pretrain", short, "--out", first, *_TRAINING, "--steps", "800"),
+                *("--global-batch-size", "96", "--micro-batch-size", "96", "--decay-share", "0"),
+                *("--max-position-embeddings", "64"),
+            ),
+            writes=True,
+            trains=True,
+        ),
+        Step(
+            explanation="The second phase, on the stored maskings of the longer rows.",
+            arguments=(
+                *("pretrain", data, "--out", static, "--continue-from", first, *_TRAINING),
+                *("--masking", "static", "--steps", "400"),
+            ),
             writes=True,
             trains=True,
         ),
@@ -140,8 +183,8 @@ def _training_steps(out: Path) -> tuple[Step, ...]:
                 "trainings are one: compare the losses after step 100."
             ),
             arguments=(
-                *("pretrain", data, "--out", dynamic, *_TRAINING, "--masking", "dynamic"),
-                *("--steps", "100", "--decay-share", "0"),
+                *("pretrain", data, "--out", dynamic, "--continue-from", first, *_TRAINING),
+                *("--masking", "dynamic", "--steps", "100", "--decay-share", "0"),
             ),
             writes=True,
             trains=True,
@@ -163,6 +206,34 @@ def _training_steps(out: Path) -> tuple[Step, ...]:
         Step(
             explanation="What was exported, measured again: the loss that the training ended with.",
             arguments=("evaluate", model, data),
+            trains=True,
+        ),
+    )
+
+
+def _comparing_steps(out: Path) -> tuple[Step, ...]:
+    few, study = str(out / "few"), str(out / "study")
+    return (
+        Step(
+            explanation="A few speeches, for a study that is over in a minute.",
+            arguments=(
+                *("build", str(out / "speeches.jsonl"), "--tokenizer", str(out / "vocab")),
+                *("--out", few, "--limit-documents", "12", "--max-seq-length", "24"),
+            ),
+            writes=True,
+            trains=True,
+        ),
+        Step(
+            explanation=(
+                "Static against dynamic masking: one stored masking, or a new one in each of "
+                "twenty epochs. Same instances, order, first weights and steps; only the masks "
+                "differ. Two seeds and so few steps can show little, and the study says so."
+            ),
+            arguments=(
+                *("compare", few, "--out", study, "--variants", "1", "--seeds", "2"),
+                *("--epochs", "20", "--html", str(out / "study.html")),
+            ),
+            writes=True,
             trains=True,
         ),
     )

@@ -61,6 +61,9 @@ FAULTS = {
     "variants all equal": Fault(
         "tokens", faults.equal_variants, {"equal_variants", "overlap_of_variants"}
     ),
+    "variants of whole words all equal": Fault(
+        "words", faults.equal_variants, {"equal_variants_of_words"}
+    ),
     "whole words across [SEP]": Fault(
         "words", faults.words_across_separators, {"words_across_special", "words_per_instance"}
     ),

@@ -9,9 +9,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy import signal, stats
+from tests.pipeline.reference import corpus_of
 
 from clozemill.analysis.questions import all_questions
 from clozemill.analysis.verdicts import binomial_p_values
+from clozemill.pipeline.labels import expected_labels
+from clozemill.pipeline.pairs import PairRule, draw_pairs
 
 LEVELS = (0.05, 1e-3, 1e-6, 1e-8)
 
@@ -54,6 +57,43 @@ def test_coins_that_follow_from_coins_are_in_no_tail_more_often_than_binomial_on
     lower, upper = coins.cdf(num_random), coins.sf(num_random - 1)
     for level, tail in itertools.product(LEVELS, (lower, upper)):
         assert 0.0 < law[tail <= level / 2].sum() <= level / 2
+
+
+def test_drawn_labels_are_called_unfair_as_rarely_as_stated_and_deviate_by_their_error() -> None:
+    """2,000 seeds of pairs from 60 documents; bounds that a true law crosses once in a million."""
+    rng = np.random.default_rng(0)
+    corpus = corpus_of([rng.integers(3, 25, rng.integers(1, 30)).tolist() for _ in range(60)])
+    coins, deviations = np.empty((2_000, 2)), np.empty(2_000)
+    for seed in range(2_000):
+        drawn, targets = draw_pairs(corpus, PairRule(64, 0.1, False, np.uint64(seed)))
+        is_random = drawn.next_sentence_label == 1
+        is_coin = drawn.num_chunk_sentences >= 2
+        coins[seed] = (is_random & is_coin).sum(), is_coin.sum()
+        document = drawn.span_document[drawn.span_starts[:-1]]
+        counts = [np.bincount(document[flags], minlength=60) for flags in (is_random, ~is_random)]
+        expected = expected_labels(corpus, targets)
+        deviations[seed] = share_deviation(np.stack(counts, axis=1), expected)
+    half = np.full(2_000, 0.5)
+    p_values = binomial_p_values(coins[:, 0], trials=coins[:, 1], probability=half)
+    assert coins[:, 1].mean() > 200
+    for level in (0.05, 0.01):
+        assert 0 < (p_values < level).sum() <= stats.binom.isf(1e-6, 2_000, level)
+    # The z of label_share is about standard normal.
+    low, high = stats.chi2.ppf([5e-7, 1 - 5e-7], 2_000)
+    assert low < (deviations**2).sum() < high
+
+
+def share_deviation(counts: NDArray[np.int64], expected: NDArray[np.float64]) -> float:
+    """Return by how many standard errors the share of random pairs is off: of label_share.sql.
+
+    Args:
+        counts: (D, 2): random and next pairs of each document.
+        expected: (D, 2): their expectations.
+    """
+    share = expected[:, 0].sum() / expected.sum()
+    own = (counts - expected) @ [1 - share, -share]
+    error = np.sqrt((own**2).sum()) / expected.sum()
+    return float((counts[:, 0].sum() / counts.sum() - share) / error)
 
 
 @pytest.mark.parametrize("recipe", ["bert", "roberta-full"])

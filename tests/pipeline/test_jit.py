@@ -73,8 +73,9 @@ def test_hash_covers_kernels_and_their_records_alone(tmp_path: Path) -> None:
 
 
 def test_cache_folder_is_named_by_the_sources() -> None:
-    sources = Path(clozemill.pipeline.jit.__file__).parent
-    assert CACHE_DIR.name == f"numba-{sources_hash(sources, sources.parent / 'train')}"
+    sources = Path(clozemill.pipeline.jit.__file__).parent.parent
+    folders = [sources / name for name in ("pipeline", "train", "analysis")]
+    assert CACHE_DIR.name == f"numba-{sources_hash(*folders)}"
 
 
 def test_importing_does_not_wait_for_a_process_that_compiles(

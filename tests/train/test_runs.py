@@ -19,8 +19,8 @@ from tests.train.small_runs import (
 
 from clozemill.pipeline.errors import ConfigError, RunError
 from clozemill.train.config import PretrainConfig
-from clozemill.train.facts import RunFacts
-from clozemill.train.runs import Run, open_run, read_run
+from clozemill.train.facts import RunFacts, read_run
+from clozemill.train.runs import Run, open_run
 
 
 def config(out: Path, **settings: Any) -> PretrainConfig:

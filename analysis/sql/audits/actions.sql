@@ -14,14 +14,16 @@ with pool as (
 
 shown as (
     select
-        masks.split,
+        split,
         count(*) as trials,
-        count(*) filter (where masks.action = 'mask') as num_mask,
-        count(*) filter (where masks.action = 'random') as num_random,
-        count(*) filter (where masks.action = 'keep') as num_keep
+        count(*) filter (where action = 'mask') as num_mask,
+        count(*) filter (where action = 'random') as num_random,
+        count(*) filter (where action = 'keep') as num_keep
     from masks
-    inner join pool on masks.original_id = pool.token_id
-    group by masks.split
+    where
+        getvariable('random_tokens') = 'all'
+        or getvariable('ordinary_by_id')[original_id::integer + 1]
+    group by split
 ),
 
 probabilities as (

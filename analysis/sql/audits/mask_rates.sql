@@ -1,6 +1,6 @@
 -- question: What share of the maskable tokens is selected?
 -- grain: one row per split and group of one kind: all, variant, source, word length
--- passes: figures
+-- passes: no law says which shares are right
 -- kind: figures
 -- needs: variants
 -- By variant and source the numbers are fixed by the settings (see selected_per_instance). Whole

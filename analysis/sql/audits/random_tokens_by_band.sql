@@ -33,41 +33,59 @@ bands as (
 
 counts as (
     select
-        masks.split,
-        originals.band as original_band,
-        shown.band as shown_band,
+        split,
+        original_id,
+        shown_id,
         count(*) as num_draws
     from masks
-    inner join pool as originals on masks.original_id = originals.token_id
-    left join pool as shown on masks.shown_id = shown.token_id
-    where masks.action = 'random'
+    where
+        action = 'random'
+        and (
+            getvariable('random_tokens') = 'all'
+            or getvariable('ordinary_by_id')[original_id::integer + 1]
+        )
+    group by grouping sets ((split), (split, original_id), (split, shown_id))
+),
+
+by_band as (
+    select
+        counts.split,
+        pool.band,
+        sum(counts.num_draws) filter (where counts.original_id is not null) as num_originals,
+        sum(counts.num_draws) filter (where counts.shown_id is not null) as num_shown
+    from counts
+    inner join pool on pool.token_id = coalesce(counts.original_id, counts.shown_id)
     group by all
 ),
 
 laws as (
     select
-        counts.split,
+        totals.split,
         bands.band,
-        counts.num_draws,
-        case when counts.shown_band = bands.band then counts.num_draws else 0 end as num_shown,
-        case
-            when counts.original_band = bands.band then bands.own_prob
-            else bands.other_prob
-        end as probability
-    from counts
+        coalesce(by_band.num_shown, 0) as observed,
+        totals.num_draws as trials,
+        coalesce(by_band.num_originals, 0) as num_own,
+        totals.num_draws - num_own as num_other,
+        bands.own_prob,
+        bands.other_prob
+    from counts as totals
     cross join bands
+    left join by_band on totals.split = by_band.split and bands.band = by_band.band
+    where
+        totals.original_id is null
+        and totals.shown_id is null
 ),
 
 final as (
     select
         split,
         band,
-        sum(num_shown) as observed,
-        sum(num_draws) as trials,
-        sum(num_draws * probability) as expected,
-        sum(num_draws * probability * (1 - probability)) as variance
+        observed,
+        trials,
+        num_own * own_prob + num_other * other_prob as expected,
+        num_own * own_prob * (1 - own_prob)
+        + num_other * other_prob * (1 - other_prob) as variance
     from laws
-    group by split, band
 )
 
 select

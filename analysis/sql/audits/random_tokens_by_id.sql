@@ -21,16 +21,18 @@ size as (
 
 counts as (
     select
-        masks.split,
-        masks.original_id,
-        masks.shown_id,
+        split,
+        original_id,
+        shown_id,
         count(*) as num_draws
     from masks
-    inner join pool on masks.original_id = pool.token_id
-    where masks.action = 'random'
-    group by grouping sets (
-        (masks.split), (masks.split, masks.original_id), (masks.split, masks.shown_id)
-    )
+    where
+        action = 'random'
+        and (
+            getvariable('random_tokens') = 'all'
+            or getvariable('ordinary_by_id')[original_id::integer + 1]
+        )
+    group by grouping sets ((split), (split, original_id), (split, shown_id))
 ),
 
 final as (

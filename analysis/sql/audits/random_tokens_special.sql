@@ -5,14 +5,15 @@
 -- needs: variants, ordinary_random_tokens
 with final as (
     select
-        masks.split,
-        masks.instance,
-        masks.variant,
-        masks.position,
-        vocab.piece
+        split,
+        instance,
+        variant,
+        position,
+        shown_id
     from masks
-    inner join vocab on masks.shown_id = vocab.token_id
-    where masks.action = 'random' and not vocab.is_ordinary
+    where
+        action = 'random'
+        and not getvariable('ordinary_by_id')[shown_id::integer + 1]
 )
 
 select
@@ -20,5 +21,5 @@ select
     instance,
     variant,
     position,
-    piece
+    shown_id
 from final;

@@ -3,16 +3,16 @@
 -- passes: there is none
 -- kind: offences
 -- needs: variants
+-- Special tokens belong to no word.
 with final as (
     select
-        masks.split,
-        masks.instance,
-        masks.variant,
-        masks.position,
-        vocab.piece
+        split,
+        instance,
+        variant,
+        position,
+        original_id
     from masks
-    inner join vocab on masks.original_id = vocab.token_id
-    where vocab.is_special
+    where word_length = 0
 )
 
 select
@@ -20,5 +20,5 @@ select
     instance,
     variant,
     position,
-    piece
+    original_id
 from final;

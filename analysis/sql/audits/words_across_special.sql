@@ -7,24 +7,18 @@
 -- to the last word of A. Exact: words of one length in an instance are exchangeable, so given that
 -- k of g words of a length are selected, each choice of k is alike. Two words of one length are
 -- both selected with probability k (k - 1) / g / (g - 1), and words of two lengths with
--- (k1 / g1) (k2 / g2): independent coins over instances and variants.
-with pieces as (
-    select list(is_continuation order by token_id) as continues
-    from vocab
-),
-
-overlays as (
+-- (k1 / g1) (k2 / g2): independent coins over instances and 
+with overlays as (
     select
-        variants.split,
-        variants.positions,
-        variants.word_lengths,
-        variants.segment_b_start - 1 as a_end,
-        variants.segment_b_start as b_begin,
-        variants.word_lengths[variants.segment_b_start - 1] as a_length,
-        variants.word_lengths[variants.segment_b_start + 1] as b_length
+        split,
+        positions,
+        word_lengths,
+        segment_b_start - 1 as a_end,
+        segment_b_start as b_begin,
+        word_lengths[segment_b_start - 1] as a_length,
+        word_lengths[segment_b_start + 1] as b_length
     from variants
-    cross join pieces
-    where pieces.continues[variants.input_ids[variants.segment_b_start + 1]::integer + 1]
+    where getvariable('continuation_by_id')[input_ids[segment_b_start + 1]::integer + 1]
 ),
 
 counts as (

@@ -4,8 +4,8 @@
 -- kind: offences
 -- needs: variants, words
 -- Words are tried in random order and one that overshoots the asked number is skipped. So where
--- fewer are selected, every word that is not has more pieces than were left. A selected word of w
--- pieces adds 1 / w per piece; by length, words of the instance less selected ones are the others.
+-- fewer are selected, every word that is not has more pieces than were left. What fits is counted
+-- in pieces: those of words short enough, less the selected ones among them.
 with overlays as (
     select
         split,

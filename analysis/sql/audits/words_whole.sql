@@ -4,12 +4,7 @@
 -- kind: offences
 -- needs: variants, words
 -- A piece that continues a word belongs to the piece before it, unless that is a special token.
-with pieces as (
-    select list(is_continuation order by token_id) as continues
-    from vocab
-),
-
-selected as (
+with selected as (
     select
         split,
         instance,
@@ -24,22 +19,21 @@ selected as (
 
 final as (
     select
-        selected.split,
-        selected.instance,
-        selected.variant,
-        selected.position
+        split,
+        instance,
+        variant,
+        position
     from selected
-    cross join pieces
     where
         (
-            selected.word_lengths[selected.position] > 0
-            and pieces.continues[selected.input_ids[selected.position + 1]::integer + 1]
-            and selected.before is distinct from selected.position - 1
+            word_lengths[position] > 0
+            and getvariable('continuation_by_id')[input_ids[position + 1]::integer + 1]
+            and before is distinct from position - 1
         )
         or (
-            selected.word_lengths[selected.position + 2] > 0
-            and pieces.continues[selected.input_ids[selected.position + 2]::integer + 1]
-            and selected.after is distinct from selected.position + 1
+            word_lengths[position + 2] > 0
+            and getvariable('continuation_by_id')[input_ids[position + 2]::integer + 1]
+            and after is distinct from position + 1
         )
 )
 

@@ -1,0 +1,134 @@
+"""A query and its answer, read a batch at a time; what DuckDB refuses is told in one line."""
+
+import contextlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from clozemill.pipeline.errors import QueryError
+from clozemill.pipeline.files import atomic_file
+
+_BATCH_ROWS = 8_192
+
+
+class Answer:
+    """The rows of a query, which is run while they are read."""
+
+    def __init__(self, reader: pa.RecordBatchReader) -> None:
+        """Take the open result."""
+        self._reader = reader
+        names = _unique(reader.schema.names)
+        fields = [field.with_name(name) for field, name in zip(reader.schema, names, strict=True)]
+        self.schema = pa.schema(fields)
+        """The columns; of equal names the later ones end in `_1`, `_2`, ..."""
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows; they can be read once.
+
+        Raises:
+            QueryError: The query fails on the way.
+        """
+        with told_in_a_line():
+            for batch in self._reader:
+                yield pa.RecordBatch.from_arrays(batch.columns, schema=self.schema)
+
+    def head(self, num_rows: int) -> pa.Table:
+        """Return the first rows, at most so many."""
+        parts: list[pa.RecordBatch] = []
+        num_missing = num_rows
+        for batch in self.batches():
+            parts.append(batch.slice(0, num_missing))
+            num_missing -= parts[-1].num_rows
+            if not num_missing:
+                break
+        return pa.Table.from_batches(parts, self.schema)
+
+
+@contextlib.contextmanager
+def answer(connection: duckdb.DuckDBPyConnection, sql: str) -> Iterator[Answer]:
+    """Give the answer to a query: of several statements that of the last.
+
+    Args:
+        connection: Of `open_database`.
+        sql: One or more statements.
+
+    Raises:
+        QueryError: There is no statement, or DuckDB refuses one.
+    """
+    with told_in_a_line():
+        relation = connection.sql(sql)
+        if relation is None:
+            raise QueryError("the query is empty; ask something, such as: from instances limit 3;")
+        reader = relation.to_arrow_reader(_BATCH_ROWS)
+    try:
+        yield Answer(reader)
+    finally:
+        # An open result would keep the connection from the next query.
+        reader.close()
+
+
+def write_parquet(found: Answer, path: Path) -> int:
+    """Write an answer as a Parquet file, which appears once it is whole; return its rows.
+
+    Raises:
+        QueryError: The query fails on the way, or has a column that Parquet does not know.
+        DatasetError: The file cannot be written.
+    """
+    num_rows = 0
+    with told_in_a_line(), atomic_file(path) as sink, pq.ParquetWriter(sink, found.schema) as file:
+        for batch in found.batches():
+            file.write_batch(batch)
+            num_rows += batch.num_rows
+    return num_rows
+
+
+@contextlib.contextmanager
+def told_in_a_line() -> Iterator[None]:
+    """Raise what DuckDB and Arrow say of a query as a `QueryError` of one line."""
+    try:
+        yield
+    except (duckdb.InterruptException, RuntimeError) as error:
+        if "interrupted" not in str(error).lower():
+            raise
+        raise KeyboardInterrupt from error
+    except duckdb.OutOfMemoryException as error:
+        raise QueryError(
+            f"{_first_paragraph(error)}; give the query more with --memory-limit, or fewer "
+            "--threads."
+        ) from error
+    except (duckdb.Error, pa.ArrowException) as error:
+        if "Python exception: " in str(error) and "KeyboardInterrupt" in str(error):
+            raise KeyboardInterrupt from error  # it came while a shard was read
+        raise QueryError(f"{_first_paragraph(error).removesuffix('.')}.") from error
+
+
+def _first_paragraph(error: Exception) -> str:
+    """Return what is wrong, without the picture of the query and general advice below it."""
+    told_by_us = _FROM_READING.search(str(error))
+    if told_by_us:
+        return told_by_us[1]
+    return " ".join(str(error).partition("\n\n")[0].split())
+
+
+_FROM_READING = re.compile(r"failed: Unknown error: ([^\n]*?)\.*\. Detail: Python exception: ")
+"""How DuckDB hands on an error of the code that reads shards."""
+
+
+def _unique(names: list[str]) -> list[str]:
+    """Return names of which no two are equal.
+
+    >>> _unique(["a", "b", "a", "a_1", "a"])
+    ['a', 'b', 'a_1', 'a_1_1', 'a_2']
+    """
+    found: list[str] = []
+    for name in names:
+        candidate, number = name, 0
+        while candidate in found:
+            number += 1
+            candidate = f"{name}_{number}"
+        found.append(candidate)
+    return found

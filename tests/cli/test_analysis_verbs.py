@@ -1,0 +1,239 @@
+"""The verbs of analysis as a person types them: what is printed, where, and the exit code."""
+
+import csv
+import io
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow.parquet as pq
+import pytest
+from tests.pipeline.small_corpora import environment
+from tests.pipeline.small_datasets import build_small
+
+from clozemill import cli
+from clozemill.pipeline.dataset import open_dataset
+
+
+class Done(NamedTuple):
+    """What a command left."""
+
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Done]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Return a function that runs a command line as the installed program does."""
+
+    def run_command(*arguments: Any, typed: str = "") -> Done:
+        monkeypatch.setattr(sys, "argv", ["clozemill", *map(str, arguments)])
+        monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
+        with pytest.raises(SystemExit) as left:
+            cli.main()
+        printed = capsys.readouterr()
+        return Done(int(left.value.code or 0), printed.out, printed.err)
+
+    return run_command
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_small(tmp_path_factory.mktemp("data"))
+
+
+SPECIALS = "select token_id, piece, is_special from vocab where token_id < 3 order by token_id"
+
+
+def test_sql_prints_a_table(run: Run, data: Path) -> None:
+    done = run("sql", data, SPECIALS)
+    assert done == Done(
+        0,
+        "token_id  piece  is_special\n"
+        "       0  [PAD]  true\n"
+        "       1  [UNK]  false\n"
+        "       2  [CLS]  true\n",
+        "",
+    )
+
+
+def test_sql_says_that_there_are_more_rows(run: Run, data: Path) -> None:
+    done = run("sql", data, SPECIALS, "--rows", "2")
+    assert done.out.splitlines()[2:] == [
+        "       1  [UNK]  false",
+        "The first 2 rows; --rows shows more, --csv, --json and --parquet all.",
+    ]
+    assert run("sql", data, SPECIALS, "--rows", "3").out.count("\n") == 4
+
+
+def test_sql_says_that_there_are_no_rows(run: Run, data: Path) -> None:
+    done = run("sql", data, "select token_id from vocab where token_id < 0")
+    assert done == Done(0, "token_id\nNo rows.\n", "")
+
+
+def test_sql_prints_one_json_object(run: Run, data: Path) -> None:
+    done = run(
+        "sql",
+        data,
+        "--json",
+        "select [1, 2] as list, 'nan'::double as x, null as none, 3::hugeint as x",
+    )
+    assert json.loads(done.out) == {
+        "columns": {
+            "list": "list<l: int32>",
+            "x": "double",
+            "none": "null",
+            "x_1": "decimal128(38, 0)",
+        },
+        "rows": [{"list": [1, 2], "x": None, "none": None, "x_1": 3}],
+    }
+    empty = json.loads(run("sql", data, "--json", "from vocab where false").out)
+    assert empty["rows"] == []
+
+
+def test_sql_prints_csv_of_all_rows(run: Run, data: Path) -> None:
+    done = run(
+        "sql",
+        data,
+        "--csv",
+        "--rows",
+        "1",
+        "select i, 'a,\"b' as text, [i] as list from range(3) r(i)",
+    )
+    rows = list(csv.reader(io.StringIO(done.out)))
+    assert rows == [["i", "text", "list"], *([str(i), 'a,"b', f"[{i}]"] for i in range(3))]
+
+
+def test_sql_writes_parquet_once(run: Run, data: Path, tmp_path: Path) -> None:
+    file = tmp_path / "masks.parquet"
+    done = run("sql", data, "--parquet", file, "select split, instance, position from masks")
+    table = pq.read_table(file)
+    assert table.num_rows > 100
+    assert done == Done(0, f"{file} has {table.num_rows:,} rows of 3 columns.\n", "")
+    again = run("sql", data, "--parquet", file, SPECIALS)
+    assert again.err == (f"clozemill: {file} exists; remove it, or name another --parquet file.\n")
+    assert again.code == 2
+
+
+def test_failed_query_leaves_no_parquet_file(run: Run, data: Path, tmp_path: Path) -> None:
+    query = "select if(token_id = 9, error('nine'), piece) as piece from vocab"
+    done = run("sql", data, "--parquet", tmp_path / "x.parquet", query)
+    assert (done.code, done.err) == (2, "clozemill: Invalid Input Error: nine.\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_sql_reads_a_file_or_standard_input(run: Run, data: Path, tmp_path: Path) -> None:
+    file = tmp_path / "specials.sql"
+    file.write_text(SPECIALS)
+    expected = run("sql", data, SPECIALS)
+    assert expected.out.count("\n") == 4
+    assert run("sql", data, file) == expected
+    assert run("sql", data, "-", typed=SPECIALS) == expected
+    assert run("sql", data, typed=SPECIALS + ";\n") == expected
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("selec 1", 'Parser Error: syntax error at or near "selec".'),
+        (
+            "select pieces from vocab",
+            'Binder Error: Referenced column "pieces" not found in FROM clause! '
+            'Candidate bindings: "piece",',
+        ),
+        (" ", "the query is empty; ask something, such as: from instances limit 3;"),
+        ("nothing.sql", "nothing.sql: No such file or directory."),
+    ],
+)
+def test_bad_query_is_one_line(run: Run, data: Path, query: str, said: str) -> None:
+    done = run("sql", data, query)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith(f"clozemill: {said}")
+    assert done.err.count("\n") == 1
+
+
+def test_query_that_needs_too_much_memory_is_one_line(run: Run, data: Path) -> None:
+    done = run(
+        "sql", data, "--memory-limit", "20MB", "select len(list(i)) from range(9000000) r(i)"
+    )
+    assert done.code == 2
+    assert done.err.startswith("clozemill: Out of Memory Error: failed to ")
+    assert done.err.endswith("; give the query more with --memory-limit, or fewer --threads.\n")
+    assert done.err.count("\n") == 1
+
+
+def test_sql_refuses_a_memory_limit_that_is_none(run: Run, data: Path) -> None:
+    done = run("sql", data, SPECIALS, "--memory-limit", "much")
+    said = "clozemill: memory_limit is 'much'; write it like 500MB or 4GB.\n"
+    assert done == Done(2, "", said)
+
+
+def test_sql_refuses_two_forms_at_once(run: Run, data: Path) -> None:
+    done = run("sql", data, SPECIALS, "--csv", "--json")
+    said = "--json, --csv and --parquet exclude each other; give one of them."
+    assert done == Done(2, "", f"clozemill: {said}\n")
+
+
+def test_text_in_a_table_stays_on_its_line(run: Run, data: Path) -> None:
+    done = run("sql", data, "select e'a\\nb\\x1b[31m' as text, repeat('[b]', 40) as long")
+    assert done.out.splitlines() == [
+        "text          long",
+        "a\\nb\\x1b[31m  " + "[b]" * 19 + "...",
+    ]
+
+
+def test_damaged_shard_is_one_line(run: Run, data: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    shutil.copytree(data, folder)
+    shard = folder / open_dataset(data).manifest.shards[0].path
+    content = shard.read_bytes()
+    quarter = len(content) // 4
+    shard.write_bytes(content[:quarter] + b"\xff" * quarter + content[2 * quarter :])
+    done = run("sql", folder, "select count(*) from masks")
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith(f"clozemill: {shard} cannot be read: ")
+    assert done.err.endswith("(clozemill verify lists every damaged file).\n")
+    assert done.err.count("\n") == 1
+
+
+def test_a_word_that_is_no_run_folder_is_named(run: Run, data: Path, tmp_path: Path) -> None:
+    done = run("sql", data, tmp_path / "run", SPECIALS)
+    said = f"{tmp_path / 'run'} holds no run.json, so it is not a run folder; check the path."
+    assert done == Done(2, "", f"clozemill: {said}\n")
+
+
+@pytest.mark.slow
+def test_prompt_goes_on_after_a_bad_query_and_after_an_interrupt(data: Path) -> None:
+    controller, terminal = os.openpty()
+    process = subprocess.Popen(
+        # With one thread and no terminal for its progress, DuckDB heeds no signal.
+        [sys.executable, "-m", "clozemill", "sql", data, "--threads", "2"],
+        env=environment(),
+        stdin=terminal,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    os.write(controller, b"selec;\nselect 1\nas one;\n")
+    while process.stdout.readline().strip() != "1":
+        assert process.poll() is None
+    os.write(controller, b"select count(*) from range(1000000000000) r(i) where i % 7 = 3;\n")
+    time.sleep(3)
+    process.send_signal(signal.SIGINT)
+    os.write(controller, b"select 2 as two;\n\x04")
+    out, err = process.communicate(timeout=60)
+    assert "two\n  2\n" in out
+    assert err == 'clozemill: Parser Error: syntax error at or near "selec".\n'
+    assert process.returncode == 0

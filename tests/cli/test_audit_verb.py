@@ -1,0 +1,115 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from tests.analysis.faults import only_mask_tokens, plant
+from tests.pipeline.small_corpora import make_texts, small_build, write_json_lines, write_tokenizer
+
+from clozemill.analysis.questions import all_questions
+from clozemill.cli import cli
+from clozemill.pipeline.errors import ConfigError
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("audited")
+    tokenizer = write_tokenizer(folder / "tokenizer")
+    corpus = write_json_lines(folder / "corpus.jsonl", make_texts(60))
+    small_build(corpus, tokenizer, folder / "data")
+    return folder / "data"
+
+
+@pytest.fixture(scope="module")
+def wrong(data: Path) -> Path:
+    return plant(data, data.parent / "wrong", only_mask_tokens)
+
+
+def run(*arguments: Any) -> Result:
+    return CliRunner().invoke(cli, ["audit", *map(str, arguments)], standalone_mode=False)
+
+
+def only(*names: str) -> list[str]:
+    return [argument for name in names for argument in ("--only", name)]
+
+
+def test_a_sound_dataset_passes_with_a_line_for_each_question(data: Path) -> None:
+    result = run(data, *only("actions", "cap_on_selected", "mask_rates", "words_whole"))
+    assert result.return_value == 0
+    lines = result.stdout.splitlines()
+    assert [line.split()[0] for line in lines[2:6]] == [
+        "actions",
+        "cap_on_selected",
+        "mask_rates",
+        "words_whole",
+    ]
+    assert [line.split()[-1] for line in lines[2:6]] == ["passed", "passed", "figures", "asked"]
+    assert lines[-1] == (
+        "2 passed, 1 figures, 1 not asked; a sound dataset fails at most 1e-06 of the time."
+    )
+    assert result.stderr.splitlines()[-1].startswith("asking 100 %")
+
+
+def test_a_failure_is_said_with_the_command_that_shows_its_rows(wrong: Path) -> None:
+    result = run(wrong, *only("actions", "cap_on_selected"), "--quiet")
+    assert result.return_value == 1
+    assert result.stderr == ""
+    [line] = [line for line in result.stdout.splitlines() if "See:" in line]
+    command = f"clozemill audit {wrong} --only actions --rows"
+    assert line.startswith("Do selected positions show [MASK], a random token and the original")
+    assert line.endswith(f"See: {command}")
+    rows = run(*command.split()[2:], "--quiet")
+    assert rows.return_value == 1
+    assert "mask" in rows.stdout
+    assert "6 rows: one row per split and what is shown." in rows.stdout
+
+
+def test_json_has_all_questions_and_what_passes(data: Path) -> None:
+    result = run(data, "--json", "--quiet", "--threads", 1, "--memory-limit", "1GB")
+    found = json.loads(result.stdout)
+    assert [answer["name"] for answer in found["answers"]] == [q.name for q in all_questions()]
+    assert not found["has_failed"]
+    [actions] = [answer for answer in found["answers"] if answer["name"] == "actions"]
+    worst = actions["groups"][0]
+    assert worst["low"] <= worst["observed"] <= worst["high"]
+    assert worst["p_value"] >= actions["threshold"]
+
+
+def test_a_rate_of_one_half_fails_what_a_small_rate_passes(data: Path) -> None:
+    intervals = []
+    for rate in (0.5, 1e-6):
+        result = run(data, *only("actions"), "--json", "--quiet", "--false-alarm-rate", rate)
+        worst = json.loads(result.stdout)["answers"][0]["groups"][0]
+        intervals.append(worst["high"] - worst["low"])
+    assert intervals[0] < intervals[1]
+
+
+def test_the_sql_of_a_question_is_its_file(data: Path) -> None:
+    [question] = [q for q in all_questions() if q.name == "actions"]
+    assert run(data, *only("actions"), "--sql").stdout == question.sql
+
+
+def test_a_sample_leaves_questions_about_the_whole_unasked(data: Path) -> None:
+    whole = [q.name for q in all_questions() if "whole" in q.needs]
+    names = [*whole, "mask_rates"]
+    counts = []
+    for flags in ([], ["--sample", 1]):
+        result = run(data, *only(*names), "--rows", "--json", "--quiet", *flags)
+        rows = json.loads(result.stdout)["rows"]
+        counts.append(sum(row["num_maskable"] for row in rows["mask_rates"]))
+    assert 0 < counts[1] <= counts[0]
+    answers = json.loads(run(data, *only(*names), "--json", "--quiet", "--sample", 1).stdout)
+    verdicts = {answer["name"]: answer["verdict"] for answer in answers["answers"]}
+    assert verdicts == {**dict.fromkeys(whole, "not asked"), "mask_rates": "figures"}
+
+
+def test_an_unknown_question_is_refused_with_the_names_there_are(data: Path) -> None:
+    error = run(data, "--only", "action").exception
+    assert isinstance(error, ConfigError)
+    assert str(error).startswith("there is no audit 'action'; choose among actions, cap_on_")
+
+
+def test_a_rate_that_is_none_is_refused(data: Path) -> None:
+    error = run(data, "--false-alarm-rate", 1.5).exception
+    assert str(error) == "false_alarm_rate is 1.5; it must be between 0 and 1."
