@@ -42,11 +42,14 @@ def test_compare_prints_what_is_seen_what_is_lost_and_what_may_be_said(
     table = read_object(out / "study.json", format_version=1)
     findings = from_json(Findings, table, "study.json")
     assert study_view(findings, out).text == printed.out
-    monkeypatch.setattr(sys, "argv", ["clozemill", *map(str, command), "--json", "--quiet"])
+    page = tmp_path / "study.html"
+    command += ["--json", "--quiet", "--html", page]
+    monkeypatch.setattr(sys, "argv", ["clozemill", *map(str, command)])
     with pytest.raises(SystemExit):
         cli.main()
     again = capsys.readouterr()
     assert (json.loads(again.out), again.err) == (table, "")
+    assert "<strong>one seed: no interval</strong>" in page.read_text("utf-8")
 
 
 def test_variants_that_are_no_numbers_are_refused(
