@@ -56,7 +56,8 @@ class Comparison:
     """In words."""
 
     evaluation_noise: Interval | None
-    """95 % interval over other validation documents and these trainings; the MLM loss alone."""
+    """95 % interval over other validation documents and these trainings; of the MLM loss, and where
+    there are two documents or more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,11 +172,16 @@ def verdict(found: Difference, reference: str) -> str:
     return f"{'higher' if found.spread.mean > 0 else 'lower'} than {reference}"
 
 
-def _evaluation_noise(arm: list[ArmResult], reference: list[ArmResult]) -> Interval:
-    """Return the interval of the mean difference over other validation documents."""
+def _evaluation_noise(arm: list[ArmResult], reference: list[ArmResult]) -> Interval | None:
+    """Return the interval of the mean difference over other validation documents.
+
+    One document says nothing of others.
+    """
+    selected = np.array(reference[0].documents.selected)
+    if len(selected) < 2:
+        return None
     losses = [
         np.sum([result.documents.mlm_loss_sums for result in results], axis=0)
         for results in (arm, reference)
     ]
-    selected = np.array(reference[0].documents.selected)
     return document_interval((losses[0] - losses[1]) / len(reference), selected)

@@ -1,6 +1,7 @@
 """The verbs of analysis: what a dataset and its runs say when asked."""
 
 import contextlib
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -107,13 +108,14 @@ def _runs_and_query(words: tuple[str, ...]) -> tuple[tuple[str, ...], str | None
 def _is_query(word: str) -> bool:
     """Return whether a word is a query or names one: no folder, and a text, a file or `-`."""
     is_text = any(character.isspace() for character in word)
-    return not Path(word).is_dir() and (is_text or word == "-" or word.endswith(".sql"))
+    # Those of os.path say no to a text that is too long for a name, where Path raises.
+    return not os.path.isdir(word) and (is_text or word == "-" or word.endswith(".sql"))
 
 
 def _read_query(word: str) -> str:
     if word == "-":
         return sys.stdin.read()
-    if any(character.isspace() for character in word) and not Path(word).is_file():
+    if any(character.isspace() for character in word) and not os.path.isfile(word):
         return word
     try:
         return Path(word).read_text("utf-8")

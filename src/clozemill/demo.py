@@ -122,11 +122,11 @@ def _data_steps(out: Path) -> tuple[Step, ...]:
             arguments=("audit", data, "--html", str(out / "audit.html")),
         ),
         Step(
-            explanation="A question of your own: what becomes of the commonest words?",
+            explanation="A question of your own: what do words of one, two, ... pieces show?",
             arguments=(
                 *("sql", data),
-                "select original_piece, action, count(*) as num_selected from masks "
-                "where split = 'train' and variant = 0 group by all order by 3 desc limit 6",
+                "pivot masks on action using count(*) group by word_length "
+                "order by word_length limit 4",
             ),
         ),
     )
@@ -215,19 +215,20 @@ def _comparing_steps(out: Path) -> tuple[Step, ...]:
     few, study = str(out / "few"), str(out / "study")
     return (
         Step(
-            explanation="A few speeches, for a study that is over in a minute.",
+            explanation="A few speeches, as RoBERTa's blocks without pairs, for a quick study.",
             arguments=(
                 *("build", str(out / "speeches.jsonl"), "--tokenizer", str(out / "vocab")),
-                *("--out", few, "--limit-documents", "12", "--max-seq-length", "24"),
+                *("--out", few, "--recipe", "roberta-doc", "--max-seq-length", "24"),
+                *("--limit-documents", "8", "--validation-fraction", "0.2"),
             ),
             writes=True,
             trains=True,
         ),
         Step(
             explanation=(
-                "Static against dynamic masking: one stored masking, or a new one in each of "
-                "twenty epochs. Same instances, order, first weights and steps; only the masks "
-                "differ. Two seeds and so few steps can show little, and the study says so."
+                "Static against dynamic masking: one stored masking that returns twenty times, or "
+                "a new one in each epoch. Instances, order, first weights and steps are the same; "
+                "only the masks differ. The study says what two seeds allow to say."
             ),
             arguments=(
                 *("compare", few, "--out", study, "--variants", "1", "--seeds", "2"),

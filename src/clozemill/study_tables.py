@@ -91,7 +91,9 @@ def _losses_table(findings: Findings) -> Table:
             _number(found[arm, "mask_only_loss"].mean),
             _percent(found[arm, "mlm_accuracy"].mean),
         ]
-        table.add_row(*cells, *[_percent(found[arm, "nsp_accuracy"].mean)] * has_pairs)
+        if has_pairs:
+            cells.append(_percent(found[arm, "nsp_accuracy"].mean))
+        table.add_row(*cells)
     return table
 
 

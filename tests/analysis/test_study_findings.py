@@ -1,5 +1,6 @@
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -47,7 +48,7 @@ def result(arm: str, seed: int, loss: float) -> ArmResult:
     )
 
 
-def found(num_seeds: int, *, planted: float) -> Findings:
+def found(num_seeds: int, *, planted: float, **changes: Any) -> Findings:
     """Return what a study says whose static-1 is worse by the planted difference."""
     rng = np.random.default_rng(3)
     results = []
@@ -55,7 +56,8 @@ def found(num_seeds: int, *, planted: float) -> Findings:
         base = 4.0 + rng.normal(0, 0.3)
         shifts = {"static-1": planted, "static-10": 0.0, "dynamic": 0.0}
         results += [
-            result(arm, seed, base + shift + rng.normal(0, 0.01)) for arm, shift in shifts.items()
+            dataclasses.replace(result(arm, seed, base + shift + rng.normal(0, 0.01)), **changes)
+            for arm, shift in shifts.items()
         ]
     seen = tuple(
         Seen(arm=arm, epoch=40, quantity=quantity, observed=0.5, expected=None)
@@ -93,6 +95,19 @@ def test_evaluation_noise_is_that_of_documents_and_not_of_seeds() -> None:
     # Each document differs by as much, so which of them are drawn does not matter.
     interval = (one.evaluation_noise.low, one.evaluation_noise.high)
     assert interval == pytest.approx((one.difference.spread.mean,) * 2)
+
+
+def test_one_validation_document_says_nothing_of_others() -> None:
+    one = DocumentLosses(mlm_loss_sums=(1.0,), selected=(3,))
+    findings = found(3, planted=0.2, documents=one)
+    assert [c.evaluation_noise for c in findings.comparisons] == [None] * len(findings.comparisons)
+    assert "higher than dynamic" in study_view(findings, Path("study")).text
+
+
+def test_a_dataset_without_pairs_is_shown_without_them() -> None:
+    last = {**result("dynamic", 0, 4.0).evaluations[-1], "nsp_accuracy": None}
+    findings = found(2, planted=0.0, evaluations=(last,))
+    assert "NSP" not in study_view(findings, Path("study")).text
 
 
 def test_findings_are_read_as_they_were_written_and_fit_the_page() -> None:

@@ -56,6 +56,12 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 SPECIALS = "select token_id, piece, is_special from vocab where token_id < 3 order by token_id"
 
 
+def test_a_query_may_be_longer_than_any_name_of_a_file(run: Run, data: Path) -> None:
+    done = run("sql", data, SPECIALS + " -- and why" * 1_000)
+    assert (done.code, done.err) == (0, "")
+    assert done.out.startswith("token_id")
+
+
 def test_sql_prints_a_table(run: Run, data: Path) -> None:
     done = run("sql", data, SPECIALS)
     assert done == Done(

@@ -52,7 +52,8 @@ def test_the_demo_runs_every_verb_that_it_shows_and_its_encoder_learns(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert not cli.main(["demo"], standalone_mode=False)
-    shown = capsys.readouterr().out
+    printed = capsys.readouterr()
+    shown = printed.out
     for step in demo_steps(folder):
         assert f"$ clozemill {step.arguments[0]} " in shown
     assert "is sound: " in shown
@@ -61,7 +62,7 @@ def test_the_demo_runs_every_verb_that_it_shows_and_its_encoder_learns(
     for page in ("audit.html", "study.html"):
         assert "<svg" in (folder / page).read_text(encoding="utf-8")
     _check_trainings(folder, shown)
-    _check_readme(shown)
+    _check_readme(shown + printed.err)
 
 
 def _check_trainings(folder: Path, shown: str) -> None:
