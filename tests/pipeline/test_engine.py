@@ -75,10 +75,11 @@ def test_one_worker_is_this_process_and_two_are_others(engine: LocalEngine) -> N
 
 
 def test_workers_keep_to_one_thread_unless_told_otherwise(engine: LocalEngine) -> None:
-    assert "OMP_NUM_THREADS" not in os.environ
+    before = dict(os.environ)
+    assert "RAYON_NUM_THREADS" not in before
     results = list(engine.run(variables, range(2)))
     assert results == [WORKER_ENVIRONMENT] * 2
-    assert "OMP_NUM_THREADS" not in os.environ
+    assert dict(os.environ) == before
 
 
 def test_workers_leave_interrupts_to_their_parent(engine: LocalEngine) -> None:
