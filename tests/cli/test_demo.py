@@ -83,7 +83,7 @@ def _check_trainings(folder: Path, shown: str) -> None:
     ]
     assert len(at_100) == 2
     assert at_100[0] == at_100[1]
-    measured = re.findall(r"^MLM loss +(\S+) ", shown, re.MULTILINE)
+    measured = re.findall(r"^MLM loss +([\d.]+) ", shown, re.MULTILINE)
     assert measured == [f"{last.mlm_loss:.3f}"], "an export is what was trained"
 
 
