@@ -7,10 +7,8 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 demo: .venv/demo
 	$(BIN)/clozemill demo --out demo-out --overwrite
 
-# On all cores, a file on one of them; then what needs them all.
 test: lint
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist loadfile -m "not alone"
-	$(BIN)/pytest -m alone
+	$(BIN)/pytest
 
 fast-test: .venv/dev
 	$(BIN)/pytest -m "not slow"

@@ -103,7 +103,18 @@ def told_in_a_line() -> Iterator[None]:
     except (duckdb.Error, pa.ArrowException) as error:
         if "Python exception: " in str(error) and "KeyboardInterrupt" in str(error):
             raise KeyboardInterrupt from error  # it came while a shard was read
-        raise QueryError(f"{_first_paragraph(error).removesuffix('.')}.") from error
+        raise QueryError(_told(error)) from error
+
+
+def _told(error: Exception) -> str:
+    missing = _NO_TABLE.search(str(error))
+    if missing and missing[1] in _VIEWS_OF_RUNS:
+        return f"{missing[1]} is a view of training runs; name a run folder before the query."
+    return f"{_first_paragraph(error).removesuffix('.')}."
+
+
+_NO_TABLE = re.compile(r"Table with name (\w+) does not exist")
+_VIEWS_OF_RUNS = ("runs", "metrics", "evaluations", "starts", "steps", "exposures")
 
 
 def _first_paragraph(error: Exception) -> str:

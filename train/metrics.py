@@ -61,7 +61,9 @@ class StartRow:
     nsp_even_loss: float | None = column("nats", "ln 2: NSP loss of a model that knows nothing.")
     nsp_majority_accuracy: float | None = column("share", "NSP accuracy of the commoner label.")
     nsp_length_loss: float | None = column("nats", "NSP loss of the two lengths alone.")
-    nsp_length_accuracy: float | None = column("share", "NSP accuracy of the two lengths alone.")
+    nsp_length_accuracy: float | None = column(
+        "share", "NSP accuracy of the two lengths alone, or of the commoner label if that is more."
+    )
     absent: dict[str, str] = _absent()
 
 

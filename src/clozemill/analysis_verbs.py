@@ -102,6 +102,11 @@ def _runs_and_query(words: tuple[str, ...]) -> tuple[tuple[str, ...], str | None
     if words and _is_query(words[-1]):
         *runs, query = words
         return tuple(runs), _read_query(query)
+    if words and not os.path.exists(words[-1]):
+        raise QueryError(
+            f"{words[-1]!r} is neither a run folder nor a query; a query is a text with blanks, "
+            "such as: 'from instances limit 3'."
+        )
     return words, None if sys.stdin.isatty() else sys.stdin.read()
 
 

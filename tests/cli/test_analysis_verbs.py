@@ -56,6 +56,20 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 SPECIALS = "select token_id, piece, is_special from vocab where token_id < 3 order by token_id"
 
 
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("from exposures", "exposures is a view of training runs; name a run folder before the"),
+        ("masks", "'masks' is neither a run folder nor a query; a query is a text with blanks, "),
+        ("", "'' is neither a run folder nor a query; a query is a text with blanks, such as: "),
+    ],
+)
+def test_what_is_no_query_is_told(run: Run, data: Path, query: str, message: str) -> None:
+    done = run("sql", data, query)
+    assert (done.code, done.out) == (2, "")
+    assert message in done.err
+
+
 def test_a_query_may_be_longer_than_any_name_of_a_file(run: Run, data: Path) -> None:
     done = run("sql", data, SPECIALS + " -- and why" * 1_000)
     assert (done.code, done.err) == (0, "")

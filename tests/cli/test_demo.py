@@ -28,7 +28,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return Path("demo-out")
 
 
-@pytest.mark.alone
 @pytest.mark.slow
 def test_without_torch_the_demo_shows_the_rest_and_says_what_is_missing(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -46,7 +45,6 @@ def test_without_torch_the_demo_shows_the_rest_and_says_what_is_missing(
     assert names == ["audit.html", "data", "speeches.jsonl", "vocab"]
 
 
-@pytest.mark.alone
 @pytest.mark.slow
 def test_the_demo_runs_every_verb_that_it_shows_and_its_encoder_learns(
     folder: Path, capsys: pytest.CaptureFixture[str]

@@ -18,7 +18,6 @@ ray = pytest.importorskip("ray")
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.alone,
     # Ray's own code leaves files and processes to the garbage collector.
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
