@@ -2,8 +2,10 @@
 
 import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TypeVar
 
 import duckdb
 import pyarrow as pa
@@ -14,12 +16,15 @@ from clozemill.pipeline.files import atomic_file
 
 _BATCH_ROWS = 8_192
 
+Result = TypeVar("Result")
+
 
 class Answer:
     """The rows of a query, which is run while they are read."""
 
-    def __init__(self, reader: pa.RecordBatchReader) -> None:
-        """Take the open result."""
+    def __init__(self, connection: duckdb.DuckDBPyConnection, reader: pa.RecordBatchReader) -> None:
+        """Take the open result, and the connection that computes it."""
+        self._connection = connection
         self._reader = reader
         names = _unique(reader.schema.names)
         fields = [field.with_name(name) for field, name in zip(reader.schema, names, strict=True)]
@@ -33,7 +38,8 @@ class Answer:
             QueryError: The query fails on the way.
         """
         with told_in_a_line():
-            for batch in self._reader:
+            batches = iter(self._reader)
+            while (batch := _run(self._connection, lambda: next(batches, None))) is not None:
                 yield pa.RecordBatch.from_arrays(batch.columns, schema=self.schema)
 
     def head(self, num_rows: int) -> pa.Table:
@@ -60,15 +66,30 @@ def answer(connection: duckdb.DuckDBPyConnection, sql: str) -> Iterator[Answer]:
         QueryError: There is no statement, or DuckDB refuses one.
     """
     with told_in_a_line():
-        relation = connection.sql(sql)
+        relation = _run(connection, lambda: connection.sql(sql))
         if relation is None:
             raise QueryError("the query is empty; ask something, such as: from instances limit 3;")
-        reader = relation.to_arrow_reader(_BATCH_ROWS)
+        reader = _run(connection, lambda: relation.to_arrow_reader(_BATCH_ROWS))
     try:
-        yield Answer(reader)
+        yield Answer(connection, reader)
     finally:
         # An open result would keep the connection from the next query.
         reader.close()
+
+
+def _run(connection: duckdb.DuckDBPyConnection, work: Callable[[], Result]) -> Result:
+    """Return what a part of a query returns, which an interrupt ends.
+
+    DuckDB looks for signals only between portions of its own; so it works in another thread, and
+    this one waits for either.
+    """
+    with ThreadPoolExecutor(1) as thread:
+        future = thread.submit(work)
+        try:
+            return future.result()
+        except KeyboardInterrupt:
+            connection.interrupt()
+            raise
 
 
 def write_parquet(found: Answer, path: Path) -> int:

@@ -237,8 +237,7 @@ def test_a_word_that_is_no_run_folder_is_named(run: Run, data: Path, tmp_path: P
 def test_prompt_goes_on_after_a_bad_query_and_after_an_interrupt(data: Path) -> None:
     controller, terminal = os.openpty()
     process = subprocess.Popen(
-        # With one thread and no terminal for its progress, DuckDB heeds no signal.
-        [sys.executable, "-m", "clozemill", "sql", data, "--threads", "2"],
+        [sys.executable, "-m", "clozemill", "sql", data, "--threads", "1"],
         env=environment(),
         stdin=terminal,
         stdout=subprocess.PIPE,
