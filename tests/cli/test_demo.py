@@ -29,17 +29,18 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.slow
-def test_without_torch_the_demo_shows_the_rest_and_says_what_is_missing(
+def test_without_a_package_of_training_the_demo_shows_the_rest_and_says_what_is_missing(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(sys.modules, "torch", None)  # as if it were not installed
+    # As if it were not installed; of torch, scipy would take the None for the module.
+    monkeypatch.setitem(sys.modules, "safetensors", None)
     assert not cli.main(["demo"], standalone_mode=False)
     shown = capsys.readouterr().out
     assert "is sound: " in shown
     assert "$ clozemill pretrain " not in shown
     assert shown.endswith(
-        "\nWhat is left to show trains an encoder, for which torch is not installed: pip install "
-        "'clozemill[train]', and run the same command again.\n"
+        "\nWhat is left to show trains an encoder, for which safetensors is not installed: pip "
+        "install 'clozemill[train]', and run the same command again.\n"
     )
     names = sorted(path.name for path in folder.iterdir())
     assert names == ["audit.html", "data", "speeches.jsonl", "vocab"]
