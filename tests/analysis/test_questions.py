@@ -69,6 +69,7 @@ def test_every_file_is_a_question_with_known_needs() -> None:
     for asked in questions:
         assert {need.removeprefix("not ") for need in asked.needs} <= known, asked.name
         assert asked.question.endswith("?"), asked.name
+        assert asked.law == "" or asked.law.endswith("."), asked.name
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@
 -- to the last word of A. Exact: words of one length in an instance are exchangeable, so given that
 -- k of g words of a length are selected, each choice of k is alike. Two words of one length are
 -- both selected with probability k (k - 1) / g / (g - 1), and words of two lengths with
--- (k1 / g1) (k2 / g2): independent coins over instances and 
+-- (k1 / g1) (k2 / g2): independent coins over instances and
+-- variants.
 with overlays as (
     select
         split,
