@@ -19,6 +19,7 @@ SQL = """-- question: Is it so,
 --   or not?
 -- grain: one row
 -- passes: it is
+-- failure: a wrong one.
 -- kind: shares
 -- needs: pairs, not words
 -- A law
@@ -47,6 +48,7 @@ def test_a_file_is_its_header_its_law_and_its_sql() -> None:
         question="Is it so, or not?",
         grain="one row",
         passes="it is",
+        failure="a wrong one.",
         kind=Kind.SHARES,
         needs=("pairs", "not words"),
         law="A law of two lines.",
@@ -69,6 +71,7 @@ def test_every_file_is_a_question_with_known_needs() -> None:
     for asked in questions:
         assert {need.removeprefix("not ") for need in asked.needs} <= known, asked.name
         assert asked.question.endswith("?"), asked.name
+        assert asked.failure.endswith(".") == (asked.kind is not Kind.FIGURES), asked.name
         assert asked.law == "" or asked.law.endswith("."), asked.name
 
 

@@ -1,6 +1,7 @@
 -- question: Does the cap on predictions leave instances with fewer than masked_lm_prob asks for?
 -- grain: one row per split and length for which it does
 -- passes: there is none
+-- failure: a max_predictions_per_seq that is too small for max_seq_length.
 -- kind: offences
 -- needs: variants
 -- The cap is max_predictions_per_seq; by default it never bites. 20 at a length of 512 masks 3.9 %.

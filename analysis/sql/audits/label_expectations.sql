@@ -1,6 +1,7 @@
 -- question: Does the manifest expect the labels that its documents do?
 -- grain: one row per split, source and label for which the sums differ
 -- passes: there is none
+-- failure: a manifest or documents of another build.
 -- kind: offences
 -- needs: pairs
 -- Each kept document has the exact expectation of its random and next pairs. Sums in another order

@@ -1,6 +1,7 @@
 -- question: Are numbers of selected positions rounded up as often as their rest asks for?
 -- grain: one row per split and variant
 -- passes: as many are rounded up as the rests say
+-- failure: numbers rounded to the nearest or always one way.
 -- kind: sums
 -- needs: variants, random_rounding, not words
 -- Exact: of m maskable positions floor(p m + U) are selected, so 1 more than floor(p m) with

@@ -1,6 +1,7 @@
 -- question: Do different instances have the same mask more often than by chance?
 -- grain: one row per split, number of maskable positions and number of selected ones
 -- passes: no more masks are repeated than by chance
+-- failure: one seed for every shard, worker or row.
 -- kind: excess
 -- needs: variants, not words
 -- A mask here is what one variant of an instance selects, counted among the maskable positions;

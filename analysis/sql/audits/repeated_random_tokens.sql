@@ -1,6 +1,7 @@
 -- question: Do different instances show the same random tokens more often than by chance?
 -- grain: one row per split and number of random tokens, from 2 on
 -- passes: no more instances repeat the random tokens of another than by chance
+-- failure: one seed for every shard, worker or row.
 -- kind: excess
 -- needs: variants
 -- For masks of tokens and of words. R tokens may be drawn, evenly, and one that looks random is any

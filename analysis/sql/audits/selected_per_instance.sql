@@ -1,6 +1,7 @@
 -- question: Does every variant select as many positions as the settings ask for?
 -- grain: one row per split, shape and number of selected positions that is wrong
 -- passes: there is none
+-- failure: another probability or cap, or overlays that lost positions.
 -- kind: offences
 -- needs: variants, not words
 -- Rounded: the length times masked_lm_prob, halves to even, at least 1. At random: the whole part

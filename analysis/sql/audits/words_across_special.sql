@@ -1,6 +1,7 @@
 -- question: Is the word before a [SEP] selected without regard to the pieces after it?
 -- grain: one row per split
 -- passes: the last word of A and the first of B are selected together as often as any two words
+-- failure: words joined across a [SEP], as the original's code does.
 -- kind: sums
 -- needs: variants, pairs, words
 -- Only where B begins inside a word, as its front was cut: the original's code joins those pieces

@@ -1,6 +1,7 @@
 -- question: Does a variant of whole words select no more than asked, and less only where none fits?
 -- grain: one row per split, shape and number of selected positions that is wrong
 -- passes: there is none
+-- failure: another probability or cap, or words lost from overlays.
 -- kind: offences
 -- needs: variants, words
 -- Words are tried in random order and one that overshoots the asked number is skipped. So where
