@@ -14,6 +14,7 @@ from clozemill.printing import (
     EXIT_FOUND,
     fail,
     json_option,
+    output_width,
     print_text,
     quiet_option,
     show,
@@ -136,22 +137,21 @@ def _give(connection: "duckdb.DuckDBPyConnection", query: str, form: _Form) -> N
 
 
 def _print(found: "Answer", form: _Form) -> None:
-    from clozemill import analysis_tables
+    from clozemill import query_tables
     from clozemill.analysis.query import write_parquet
-    from clozemill.tables import output_width
 
     if form.parquet:
         num_rows = write_parquet(found, Path(form.parquet))
         print_text(f"{form.parquet} has {num_rows:,} rows of {len(found.schema)} columns.\n")
     elif form.is_json:
-        for text in analysis_tables.answer_json(found):
+        for text in query_tables.answer_json(found):
             print_text(text)
     elif form.is_csv:
-        for text in analysis_tables.answer_csv(found):
+        for text in query_tables.answer_csv(found):
             print_text(text)
     else:
         width, is_terminal = output_width()
-        text = analysis_tables.answer_text(
+        text = query_tables.answer_text(
             found, num_rows=form.rows, width=width if is_terminal else None
         )
         print_text(text)
@@ -225,10 +225,10 @@ def audit(
     from clozemill.analysis.db import open_database
     from clozemill.analysis.report import write_report
     from clozemill.pipeline.dataset import open_dataset
-    from clozemill.tables import progress_bar
+    from clozemill.progress_bars import progress_bar
 
     if is_sql:
-        show(audit_tables.sql_view(chosen_questions(only)), is_json)
+        show(audit_tables.sql_printout(chosen_questions(only)), is_json)
         return 0
     if html:
         require_libraries()
@@ -245,6 +245,6 @@ def audit(
         report = run_audit(connection, dataset.manifest, settings, on_progress=on_progress)
         if html:
             write_report(Path(html), dataset, connection, report)
-    view = audit_tables.rows_view if rows else audit_tables.audit_view
-    show(view(data, report), is_json)
+    printout = audit_tables.rows_printout if rows else audit_tables.audit_printout
+    show(printout(data, report), is_json)
     return EXIT_FOUND if report.has_failed else 0

@@ -10,12 +10,12 @@ from rich.table import Table
 
 from clozemill.analysis.audit import Answer, AuditReport, Group
 from clozemill.analysis.questions import Question
-from clozemill.views import View, new_table, render
+from clozemill.printouts import Printout, new_table, render
 
 _SHOWN_ROWS = 20
 
 
-def audit_view(data: str, report: AuditReport) -> View:
+def audit_printout(data: str, report: AuditReport) -> Printout:
     """Return all answers: a table, and for each failure how to see what is wrong."""
     failed = [answer for answer in report.answers if answer.verdict == "failed"]
     found = {
@@ -30,10 +30,10 @@ def audit_view(data: str, report: AuditReport) -> View:
     for answer in report.answers:
         table.add_row(answer.question.name, *_cells(answer), answer.verdict)
     lines = [_failure(data, answer) for answer in failed]
-    return View(data=found, text=render(table) + "".join(lines) + _last_line(report))
+    return Printout(data=found, text=render(table) + "".join(lines) + _last_line(report))
 
 
-def rows_view(data: str, report: AuditReport) -> View:
+def rows_printout(data: str, report: AuditReport) -> Printout:
     """Return the first rows of each answer."""
     parts: list[Any] = []
     for answer in report.answers:
@@ -45,13 +45,13 @@ def rows_view(data: str, report: AuditReport) -> View:
             for answer in report.answers
         },
     }
-    return View(data=found, text=render(*parts))
+    return Printout(data=found, text=render(*parts))
 
 
-def sql_view(questions: Sequence[Question]) -> View:
+def sql_printout(questions: Sequence[Question]) -> Printout:
     """Return the SQL of questions."""
     found = {question.name: question.sql for question in questions}
-    return View(data={"sql": found}, text="\n".join(found.values()))
+    return Printout(data={"sql": found}, text="\n".join(found.values()))
 
 
 def _answer_data(answer: Answer) -> dict[str, Any]:

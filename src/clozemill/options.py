@@ -24,6 +24,10 @@ _FLAGS = {
 }
 """Where a flag is not its field's name."""
 
+config_option = click.option(
+    "--config", "config_path", metavar="FILE.toml", help="Settings; flags win over it."
+)
+
 _READING_FIELDS = ("text_field", "layout", "input_format", "on_bad_input", "limit_documents")
 
 

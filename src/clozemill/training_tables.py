@@ -14,6 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from clozemill.pipeline.inspection_text import visible
+from clozemill.printing import tell
+from clozemill.printouts import Printout, new_table, render
 from clozemill.train.evaluation import Evaluation
 from clozemill.train.export import ExportReport
 from clozemill.train.fill_mask import FilledMask, FilledText
@@ -22,7 +24,6 @@ from clozemill.train.plan import Plan
 from clozemill.train.pretrain import PretrainReport
 from clozemill.train.replay import Replay
 from clozemill.train.reporting import OnRow
-from clozemill.views import View, new_table, render
 
 _SECONDS_BETWEEN_LINES = 10.0
 
@@ -60,7 +61,7 @@ class _Lines:
         now = time.monotonic()
         if not isinstance(row, TrainRow) or now - self._last >= _SECONDS_BETWEEN_LINES:
             self._last = now
-            print(row_text(row), file=sys.stderr, flush=True)
+            tell(row_text(row))
 
 
 def row_text(row: Row) -> str:
@@ -91,7 +92,7 @@ def _percent(value: float | None) -> str:
     return "-" if value is None else f"{value:.1%}"
 
 
-def run_view(report: PretrainReport) -> View:
+def run_printout(report: PretrainReport) -> Printout:
     """Return how far a training came, and what its evaluations say beside the reference lines."""
     data = {
         "out": str(report.folder),
@@ -115,7 +116,7 @@ def run_view(report: PretrainReport) -> View:
         )
     starts = [row_text(row) for row in report.rows if isinstance(row, StartRow)]
     parts = [table] if evaluations else []
-    return View(data=data, text=render(*parts, *starts, _end_text(report)))
+    return Printout(data=data, text=render(*parts, *starts, _end_text(report)))
 
 
 _MOST_EVALUATIONS = 10
@@ -135,7 +136,7 @@ def _end_text(report: PretrainReport) -> str:
     )
 
 
-def replay_view(replay: Replay) -> View:
+def replay_printout(replay: Replay) -> Printout:
     """Return a step taken again, an instance a line, the largest loss first."""
     window = replay.result.window
     data = {
@@ -159,10 +160,10 @@ def replay_view(replay: Replay) -> View:
         f"NSP {_number(window.nsp_loss_sum / max(1, window.pairs))}, gradient norm "
         f"{replay.result.gradient_norm:.3f}; nothing was written."
     )
-    return View(data=data, text=render(table, means))
+    return Printout(data=data, text=render(table, means))
 
 
-def export_view(report: ExportReport) -> View:
+def export_printout(report: ExportReport) -> Printout:
     """Return what an export is and who has read it back."""
     data = {
         **dataclasses.asdict(report),
@@ -177,14 +178,14 @@ def export_view(report: ExportReport) -> View:
         f"{', '.join(report.files)}.\n"
         f"Read back by {readers}: nothing missing, nothing unexpected, equal logits.\n"
     )
-    return View(data=data, text=text)
+    return Printout(data=data, text=text)
 
 
-def filled_view(model: Path, filled: FilledText) -> View:
+def filled_printout(model: Path, filled: FilledText) -> Printout:
     """Return what an encoder expects at each mask."""
     data = {"model": str(model), **dataclasses.asdict(filled)}
     tables = [_mask_table(filled, mask) for mask in filled.masks]
-    return View(data=data, text=render(*tables).rstrip("\n") + "\n")
+    return Printout(data=data, text=render(*tables).rstrip("\n") + "\n")
 
 
 def _mask_table(filled: FilledText, mask: FilledMask) -> Table:
@@ -197,7 +198,7 @@ def _mask_table(filled: FilledText, mask: FilledMask) -> Table:
     return table
 
 
-def evaluation_view(found: Evaluation) -> View:
+def evaluation_printout(found: Evaluation) -> Printout:
     """Return losses and accuracies beside those of predictors that read no context."""
     row, lines = found.row, found.baselines
     data = {
@@ -226,7 +227,7 @@ def evaluation_view(found: Evaluation) -> View:
             _percent(lines.nsp_length_accuracy),
             _percent(lines.nsp_majority_accuracy),
         )
-    return View(data=data, text=render(table, _evaluation_note(found)))
+    return Printout(data=data, text=render(table, _evaluation_note(found)))
 
 
 def _evaluation_note(found: Evaluation) -> str:
@@ -240,7 +241,7 @@ def _evaluation_note(found: Evaluation) -> str:
     return note
 
 
-def plan_view(plan: Plan) -> View:
+def plan_printout(plan: Plan) -> Printout:
     """Return what a training would be."""
     model, length, step, memory = plan.model, plan.length, plan.step, plan.memory
     masking = f"{length.num_variants:,}, each seen {length.exposures_per_variant:,.1f} times"
@@ -267,7 +268,7 @@ def plan_view(plan: Plan) -> View:
         table.add_row(*row)
     data = dataclasses.asdict(plan)
     data["memory"]["total_bytes"] = memory.total_bytes
-    return View(data=data, text=render(table).rstrip("\n") + "\n")
+    return Printout(data=data, text=render(table).rstrip("\n") + "\n")
 
 
 def _megabytes(num_bytes: float) -> str:

@@ -6,13 +6,9 @@ from typing import Any
 
 import click
 
-from clozemill.options import pretrain_config_from_flags, pretrain_options
+from clozemill.options import config_option, pretrain_config_from_flags, pretrain_options
 from clozemill.pipeline.errors import ConfigError
-from clozemill.printing import EXIT_INTERRUPTED, json_option, quiet_option, show
-
-config_option = click.option(
-    "--config", "config_path", metavar="FILE.toml", help="Settings; flags win over it."
-)
+from clozemill.printing import EXIT_INTERRUPTED, json_option, quiet_option, show, tell
 
 
 @click.command(
@@ -51,14 +47,14 @@ def pretrain(
         from clozemill.train.plan import make_plan
 
         if _rank() == 0:
-            show(training_tables.plan_view(make_plan(config, num_ranks=_num_ranks())), is_json)
+            show(training_tables.plan_printout(make_plan(config, num_ranks=_num_ranks())), is_json)
         return 0
     if not config.out:
         raise ConfigError("--out is missing; say where the run is to be written.")
     if replay is not None:
         from clozemill.train.replay import replay_step
 
-        show(training_tables.replay_view(replay_step(config, replay)), is_json)
+        show(training_tables.replay_printout(replay_step(config, replay)), is_json)
         return 0
 
     from clozemill.train.pretrain import pretrain as run_pretraining
@@ -67,8 +63,8 @@ def pretrain(
         report = run_pretraining(config, on_row=on_row)
     if report.rows:
         for notice in report.notices:
-            click.echo(f"notice: {notice}", err=True)
-        show(training_tables.run_view(report), is_json)
+            tell(f"notice: {notice}")
+        show(training_tables.run_printout(report), is_json)
     return 0 if report.is_done(config) else EXIT_INTERRUPTED
 
 
@@ -134,7 +130,7 @@ def plan(
     found = make_plan(config, num_ranks=ranks, tokens_per_second=tokens_per_second)
     if measure:
         found = make_plan(config, tokens_per_second=measure_rate(config))
-    show(training_tables.plan_view(found), is_json)
+    show(training_tables.plan_printout(found), is_json)
 
 
 tokenizer_option = click.option(
@@ -167,8 +163,8 @@ def export(run: str, out: str, tokenizer: str | None, overwrite: bool, is_json: 
         overwrite=overwrite,
     )
     for notice in report.notices:
-        click.echo(f"notice: {notice}", err=True)
-    show(training_tables.export_view(report), is_json)
+        tell(f"notice: {notice}")
+    show(training_tables.export_printout(report), is_json)
 
 
 @click.command(
@@ -196,7 +192,7 @@ def fill_mask(model: str, text: str, top_k: int, tokenizer: str | None, is_json:
     encoder = find_encoder(Path(model))
     own = find_tokenizer(encoder, None if tokenizer is None else Path(tokenizer))
     filled = fill(encoder.model, own, text, top_k=top_k)
-    show(training_tables.filled_view(encoder.folder, filled), is_json)
+    show(training_tables.filled_printout(encoder.folder, filled), is_json)
 
 
 @click.command(
@@ -249,7 +245,8 @@ def evaluate(
     MODEL is a run, a checkpoint, or a folder with an export or another Hugging Face BERT. The
     masks are stored ones, so the number is the same every time; it is the one that a run logs.
     """
-    from clozemill import tables, training_tables
+    from clozemill import training_tables
+    from clozemill.progress_bars import progress_bar
     from clozemill.train.evaluation import EvaluationSettings, evaluate_encoder
 
     settings = EvaluationSettings(
@@ -260,6 +257,6 @@ def evaluate(
         threads=threads,
         micro_batch_size=micro_batch_size,
     )
-    with tables.progress_bar(is_shown=not quiet) as on_progress:
+    with progress_bar(is_shown=not quiet) as on_progress:
         found = evaluate_encoder(Path(model), Path(data), settings, on_progress=on_progress)
-    show(training_tables.evaluation_view(found), is_json)
+    show(training_tables.evaluation_printout(found), is_json)

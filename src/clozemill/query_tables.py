@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from clozemill.analysis.query import Answer
-from clozemill.views import new_table
+from clozemill.printouts import new_table
 
 _MOST_CHARACTERS = 60
 """Of a value that is shown in a table."""

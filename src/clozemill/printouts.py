@@ -10,7 +10,7 @@ from rich.table import Table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class Printout:
     """A result in both forms that a command prints."""
 
     data: dict[str, Any]
