@@ -16,6 +16,7 @@ from clozemill.pipeline.tokenizer import PretrainingTokenizer
 from clozemill.pipeline.verify import Finding
 from clozemill.pipeline.vocab import VocabularyReport
 from clozemill.printouts import Printout, new_table, render
+from clozemill.values import megabytes, percent
 
 
 def build_printout(report: BuildReport, out: str) -> Printout:
@@ -99,24 +100,20 @@ def estimate_printout(estimate: BuildEstimate) -> Printout:
     """Return what a build would cost."""
     minutes, seconds = divmod(round(estimate.num_seconds), 60)
     rows = [
-        ("inputs", f"{estimate.num_files:,} files, {_megabytes(estimate.num_input_bytes)}"),
-        ("text", _megabytes(estimate.num_text_bytes)),
+        ("inputs", f"{estimate.num_files:,} files, {megabytes(estimate.num_input_bytes)}"),
+        ("text", megabytes(estimate.num_text_bytes)),
         ("documents", f"{estimate.num_documents:,}"),
         ("instances", f"{estimate.num_instances:,}"),
-        ("dataset", _megabytes(estimate.num_dataset_bytes)),
-        ("disk while building", f"{_megabytes(estimate.num_work_bytes)} more"),
-        ("free disk", _megabytes(estimate.num_free_bytes)),
+        ("dataset", megabytes(estimate.num_dataset_bytes)),
+        ("disk while building", f"{megabytes(estimate.num_work_bytes)} more"),
+        ("free disk", megabytes(estimate.num_free_bytes)),
         ("time", f"{minutes} min {seconds} s with {estimate.workers} workers"),
     ]
     table = new_table("estimate", ["", ""], right=())
     for row in rows:
         table.add_row(*row)
-    note = f"From a build of {_megabytes(estimate.num_sampled_bytes)} of the text.\n"
+    note = f"From a build of {megabytes(estimate.num_sampled_bytes)} of the text.\n"
     return Printout(data=dataclasses.asdict(estimate), text=render(table) + note)
-
-
-def _megabytes(num_bytes: float) -> str:
-    return f"{num_bytes / 1e6:,.1f} MB"
 
 
 def vocabulary_printout(
@@ -204,7 +201,7 @@ def _expected_share(manifest: Manifest, split: str) -> str:
 
 
 def _share(part: float, whole: float) -> str:
-    return f"{part / whole:.1%}" if whole else "-"
+    return percent(part / whole if whole else None)
 
 
 def _last_line(report: BuildReport, out: str) -> Text:

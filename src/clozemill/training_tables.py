@@ -24,6 +24,7 @@ from clozemill.train.plan import Plan
 from clozemill.train.pretrain import PretrainReport
 from clozemill.train.replay import Replay
 from clozemill.train.reporting import OnRow
+from clozemill.values import fixed, megabytes, percent
 
 _SECONDS_BETWEEN_LINES = 10.0
 
@@ -68,28 +69,20 @@ def row_text(row: Row) -> str:
     """Return a row of the log as a line."""
     if isinstance(row, StartRow):
         lines = (
-            f"lines to beat: MLM {_number(row.context_free_loss)} nats without context "
-            f"(evenly {_number(row.even_loss)})"
+            f"lines to beat: MLM {fixed(row.context_free_loss)} nats without context "
+            f"(evenly {fixed(row.even_loss)})"
         )
         if row.nsp_length_accuracy is None:
             return lines
-        return f"{lines}, NSP accuracy {_percent(row.nsp_length_accuracy)} from lengths alone"
+        return f"{lines}, NSP accuracy {percent(row.nsp_length_accuracy)} from lengths alone"
     losses = (
-        f"MLM {_number(row.mlm_loss)} ({_percent(row.mlm_accuracy)}), "
-        f"NSP {_number(row.nsp_loss)} ({_percent(row.nsp_accuracy)})"
+        f"MLM {fixed(row.mlm_loss)} ({percent(row.mlm_accuracy)}), "
+        f"NSP {fixed(row.nsp_loss)} ({percent(row.nsp_accuracy)})"
     )
     if isinstance(row, EvaluationRow):
         return f"step {row.step}  {row.split}: {losses}"
     speed = "" if row.tokens_per_second is None else f"  {row.tokens_per_second:,.0f} tokens/s"
     return f"step {row.step}  epoch {row.epoch}  {losses}{speed}"
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
-
-
-def _percent(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1%}"
 
 
 def run_printout(report: PretrainReport) -> Printout:
@@ -108,11 +101,11 @@ def run_printout(report: PretrainReport) -> Printout:
     for row in evaluations[-_MOST_EVALUATIONS:]:
         table.add_row(
             str(row.step),
-            _number(row.mlm_loss),
-            _number(row.mask_only_loss),
-            _percent(row.mlm_accuracy),
-            _number(row.nsp_loss),
-            _percent(row.nsp_accuracy),
+            fixed(row.mlm_loss),
+            fixed(row.mask_only_loss),
+            percent(row.mlm_accuracy),
+            fixed(row.nsp_loss),
+            percent(row.nsp_accuracy),
         )
     starts = [row_text(row) for row in report.rows if isinstance(row, StartRow)]
     parts = [table] if evaluations else []
@@ -154,10 +147,10 @@ def replay_printout(replay: Replay) -> Printout:
     # What is no number first: NaN compares with nothing.
     for i in sorted(replay.instances, key=lambda i: (i.is_finite, -i.mlm_loss)):
         counts = (i.number, i.variant, i.num_tokens, i.num_selected)
-        table.add_row(i.instance_id, *map(str, counts), _number(i.mlm_loss), _number(i.nsp_loss))
+        table.add_row(i.instance_id, *map(str, counts), fixed(i.mlm_loss), fixed(i.nsp_loss))
     means = (
-        f"whole step, with dropout: MLM {_number(window.mlm_loss_sum / max(1, window.selected))}, "
-        f"NSP {_number(window.nsp_loss_sum / max(1, window.pairs))}, gradient norm "
+        f"whole step, with dropout: MLM {fixed(window.mlm_loss_sum / max(1, window.selected))}, "
+        f"NSP {fixed(window.nsp_loss_sum / max(1, window.pairs))}, gradient norm "
         f"{replay.result.gradient_norm:.3f}; nothing was written."
     )
     return Printout(data=data, text=render(table, means))
@@ -213,19 +206,19 @@ def evaluation_printout(found: Evaluation) -> Printout:
     }
     columns = ["", "model", "without context", "guessing"]
     table = new_table(f"{row.split}, variant {found.variant}", columns, right=(1, 2, 3))
-    loss, even = _number(row.mlm_loss), _number(lines.even_loss)
-    table.add_row("MLM loss", loss, _number(lines.context_free_loss), even)
-    table.add_row("  at [MASK]", _number(row.mask_only_loss), _number(lines.mask_token_loss), even)
-    accuracy = _percent(row.mlm_accuracy)
-    table.add_row("MLM accuracy", accuracy, _percent(lines.context_free_accuracy), "")
+    loss, even = fixed(row.mlm_loss), fixed(lines.even_loss)
+    table.add_row("MLM loss", loss, fixed(lines.context_free_loss), even)
+    table.add_row("  at [MASK]", fixed(row.mask_only_loss), fixed(lines.mask_token_loss), even)
+    accuracy = percent(row.mlm_accuracy)
+    table.add_row("MLM accuracy", accuracy, percent(lines.context_free_accuracy), "")
     if row.pairs:
-        even = _number(lines.nsp_even_loss)
-        table.add_row("NSP loss", _number(row.nsp_loss), _number(lines.nsp_length_loss), even)
+        even = fixed(lines.nsp_even_loss)
+        table.add_row("NSP loss", fixed(row.nsp_loss), fixed(lines.nsp_length_loss), even)
         table.add_row(
             "NSP accuracy",
-            _percent(row.nsp_accuracy),
-            _percent(lines.nsp_length_accuracy),
-            _percent(lines.nsp_majority_accuracy),
+            percent(row.nsp_accuracy),
+            percent(lines.nsp_length_accuracy),
+            percent(lines.nsp_majority_accuracy),
         )
     return Printout(data=data, text=render(table, _evaluation_note(found)))
 
@@ -255,12 +248,12 @@ def plan_printout(plan: Plan) -> Printout:
         ("tokens", f"{length.num_tokens:,.0f} without padding"),
         ("a step", f"{step.num_tokens:,.0f} tokens, {step.num_selected:,.0f} of them predicted"),
         ("", f"{step.flops / 1e9:,.1f} GFLOP, micro-batches of {step.micro_batch_size:,} rows"),
-        ("memory of a rank", f"{_megabytes(memory.total_bytes)}, and some 400 MB for Python"),
-        ("  weights", _megabytes(memory.weights_bytes)),
-        ("  gradients", _megabytes(memory.gradients_bytes)),
-        ("  optimizer", _megabytes(memory.optimizer_bytes)),
-        ("  activations", _megabytes(memory.activations_bytes)),
-        ("a checkpoint", _megabytes(model.checkpoint_bytes)),
+        ("memory of a rank", f"{megabytes(memory.total_bytes)}, and some 400 MB for Python"),
+        ("  weights", megabytes(memory.weights_bytes)),
+        ("  gradients", megabytes(memory.gradients_bytes)),
+        ("  optimizer", megabytes(memory.optimizer_bytes)),
+        ("  activations", megabytes(memory.activations_bytes)),
+        ("a checkpoint", megabytes(model.checkpoint_bytes)),
         ("time", _planned_time(plan)),
     ]
     table = new_table("plan", ["", ""], right=())
@@ -269,10 +262,6 @@ def plan_printout(plan: Plan) -> Printout:
     data = dataclasses.asdict(plan)
     data["memory"]["total_bytes"] = memory.total_bytes
     return Printout(data=data, text=render(table).rstrip("\n") + "\n")
-
-
-def _megabytes(num_bytes: float) -> str:
-    return f"{num_bytes / 1e6:,.1f} MB"
 
 
 def _planned_time(plan: Plan) -> str:
