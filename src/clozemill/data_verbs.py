@@ -31,6 +31,8 @@ from clozemill.printing import (
 if TYPE_CHECKING:
     from clozemill.pipeline.dataset import Dataset
 
+COMMANDLINE = click.core.ParameterSource.COMMANDLINE
+
 
 @click.command(
     short_help="Turn text into a dataset of masked training instances.",
@@ -262,6 +264,10 @@ def inspect(
     if is_json:
         print_text(json.dumps(data_tables.instances_data(views), indent=2) + "\n")
         return
+    stored = min((len(view.variants) for view in views), default=0)
+    is_typed = click.get_current_context().get_parameter_source("variants") == COMMANDLINE
+    if is_typed and variants > stored:
+        tell(f"notice: --variants is {variants}, but {data} stores {stored}; these are shown.")
     width, is_terminal = output_width()
     text = render_instances(views, width=width, is_terminal=is_terminal, most_variants=variants)
     print_text(text)
