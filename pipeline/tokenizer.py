@@ -78,7 +78,8 @@ class PretrainingTokenizer:
     @property
     def unmaskable_ids(self) -> NDArray[np.int64]:
         """Sorted ids that are never selected: the special ones but `[UNK]`, which is text."""
-        return self.special_ids[self.special_ids != self.unk_id]
+        ids: NDArray[np.int64] = self.special_ids[self.special_ids != self.unk_id]
+        return ids
 
     @property
     def token_dtype(self) -> np.dtype[np.unsignedinteger]:
