@@ -110,7 +110,8 @@ def test_a_model_that_is_not_the_one_to_continue_from_is_refused(
     assert run(*command, "--config", tmp_path / "small.toml") == done
     assert not (tmp_path / "run").exists()
     # What nobody typed gives way: the default, and the size of a recipe.
-    assert run(*command, "--recipe", "bert-original", "--dry-run", "--warmup-steps", "1").code == 0
+    assert run(*command, "--dry-run").code == 0
+    assert run(*command, "--recipe", "budget", "--next-sentence", "--dry-run").code == 0
     assert run(*command, "--model", "tiny", "--quiet").code == 0
 
 
