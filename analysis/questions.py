@@ -91,14 +91,14 @@ CONDITIONS: dict[str, Callable[[Manifest], bool]] = {
 UNMET: dict[str, str] = {
     "pairs": "the dataset has no sentence pairs",
     "not pairs": "the dataset has sentence pairs",
-    "coin": "labels were steered, by nsp_balance exact",
-    "hashed_split": "validation is no share drawn by the ids of documents that differ",
-    "words": "tokens are masked one by one, not whole words",
+    "coin": "labels are steered to one half",
+    "hashed_split": "validation is not drawn by document ids",
+    "words": "single tokens are masked, not words",
     "not words": "whole words are masked",
     "variants": "a split has no stored variants",
     "validation": "there is no validation split",
-    "random_rounding": "the count of selected tokens is not rounded at random",
-    "ordinary_random_tokens": "random tokens are drawn from the whole vocabulary",
+    "random_rounding": "counts are not rounded at random",
+    "ordinary_random_tokens": "any token may be drawn at random",
     "whole": "a sample cannot tell",
 }
 """Why a question is not asked, by the need that is not met."""

@@ -58,7 +58,7 @@ def test_a_sound_dataset_passes_with_a_line_for_each_question(data: Path) -> Non
         "words_whole",
     ]
     assert [line.split()[-1] for line in lines[2:6]] == ["passed", "passed", "figures", "asked"]
-    assert "tokens are masked one by one, not whole words" in lines[5]
+    assert "single tokens are masked, not words" in lines[5]
     assert lines[-1] == (
         "2 passed, 1 figures, 1 not asked; a sound dataset fails at most 1e-06 of the time."
     )
