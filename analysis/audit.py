@@ -107,7 +107,7 @@ def chosen_questions(only: Collection[str]) -> tuple[Question, ...]:
     names = [question.name for question in questions]
     for name in only:
         if name not in names:
-            raise ConfigError(f"there is no audit {name!r}; choose among {', '.join(names)}.")
+            raise ConfigError(f"there is no question {name!r}; choose among {', '.join(names)}.")
     return tuple(question for question in questions if not only or question.name in only)
 
 

@@ -92,6 +92,21 @@ CONDITIONS: dict[str, Callable[[Manifest], bool]] = {
 }
 """What a question may need of a dataset."""
 
+UNMET: dict[str, str] = {
+    "pairs": "the dataset has no sentence pairs",
+    "not pairs": "the dataset has sentence pairs",
+    "coin": "labels are steered to one half",
+    "hashed_split": "validation is not drawn by document ids",
+    "words": "single tokens are masked, not words",
+    "not words": "whole words are masked",
+    "variants": "a split has no stored variants",
+    "validation": "there is no validation split",
+    "random_rounding": "counts are not rounded at random",
+    "ordinary_random_tokens": "any token may be drawn at random",
+    "whole": "a sample cannot tell",
+}
+"""Why a question is not asked, by the need that is not met."""
+
 WHOLE = "whole"
 """The need of a question that a sample cannot answer."""
 

@@ -169,10 +169,10 @@ def test_packed_blocks_are_of_segment_a_alone(build_data: Built) -> None:
 def test_variables_hold_the_settings_and_the_special_ids(
     session: duckdb.DuckDBPyConnection,
 ) -> None:
-    names = ("masked_lm_prob", "max_predictions", "recipe", "mask_id", "num_ordinary")
+    names = ("masked_lm_prob", "max_predictions", "recipe", "mask_id")
     values = ", ".join(f"getvariable('{name}')" for name in names)
     assert rows(session, f"select {values}, getvariable('pieces')[3]") == [
-        (0.15, 8, "bert", 4, 252, "[CLS]")
+        (0.15, 8, "bert", 4, "[CLS]")
     ]
 
 

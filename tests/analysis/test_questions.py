@@ -6,6 +6,7 @@ from tests.pipeline.small_datasets import make_dataset
 
 from clozemill.analysis.questions import (
     CONDITIONS,
+    UNMET,
     WHOLE,
     Kind,
     Question,
@@ -70,6 +71,7 @@ def test_every_file_is_a_question_with_known_needs() -> None:
     known = {*CONDITIONS, WHOLE}
     for asked in questions:
         assert {need.removeprefix("not ") for need in asked.needs} <= known, asked.name
+        assert set(asked.needs) <= UNMET.keys(), asked.name
         assert asked.question.endswith("?"), asked.name
         assert asked.failure.endswith(".") == (asked.kind is not Kind.FIGURES), asked.name
         assert asked.law == "" or asked.law.endswith("."), asked.name
