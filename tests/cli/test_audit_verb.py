@@ -82,11 +82,15 @@ def test_a_failure_is_said_with_the_command_that_shows_its_rows(wrong: Path) -> 
 def test_the_command_that_shows_rows_is_one_that_a_shell_takes_and_asks_the_same(
     wrong: Path,
 ) -> None:
-    report = AuditReport(answers=(asked(wrong, "actions"),), false_alarm_rate=FALSE_ALARM_RATE)
+    report = report_of(asked(wrong, "actions"))
     text = audit_printout("my data", report, sample=40).text
     assert text.splitlines()[-2].endswith(
         " See: clozemill audit 'my data' --sample 40 --only actions --show-rows"
     )
+
+
+def report_of(answer: Answer) -> AuditReport:
+    return AuditReport(answers=(answer,), false_alarm_rate=FALSE_ALARM_RATE, is_sample=False)
 
 
 def asked(data: Path, name: str) -> Answer:
@@ -98,7 +102,7 @@ def asked(data: Path, name: str) -> Answer:
 def test_rows_of_any_kind_are_json_without_nan(data: Path) -> None:
     rows = pa.table({"share": [float("nan")], "id": [b"\x01"], "count": [Decimal(3)]})
     answer = dataclasses.replace(asked(data, "mask_rates"), rows=rows, num_rows=1)
-    report = AuditReport(answers=(answer,), false_alarm_rate=FALSE_ALARM_RATE)
+    report = report_of(answer)
     printout = rows_printout("data", report)
     assert printout.data["rows"]["mask_rates"] == [{"share": None, "id": "01", "count": 3}]
     assert "1 rows: " in printout.text
