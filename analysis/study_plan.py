@@ -14,20 +14,16 @@ from pathlib import Path
 from typing import Any
 
 from clozemill import __version__
+from clozemill.analysis.study_records import FORMAT_VERSION, PLAN_NAME, PlanRecord
 from clozemill.pipeline.dataset import Dataset
 from clozemill.pipeline.errors import ConfigError, RunError
-from clozemill.train.assembly import VALIDATION
 from clozemill.train.config import PretrainConfig
 from clozemill.train.json_records import from_json, read_object
 
-FORMAT_VERSION = 1
-"""Raised when a reader of the last version would misread a study's files."""
-
-PLAN_NAME = "plan.json"
 VARIANTS_PER_SEED = 2**20
 """Distance of the first variants of two seeds: more epochs than anybody trains."""
 
-MOST_SEEDS = 2_048
+MOST_SEEDS = 2**31 // VARIANTS_PER_SEED
 """With more, the numbers of variants would not fit `mask_offset`."""
 
 OWN_FIELDS = ("out", "masking", "num_static_variants", "mask_offset", "seed", "resume")
@@ -104,35 +100,25 @@ class StudyPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlanRecord:
-    """What `plan.json` holds: a study goes on only with the same, but for package and path."""
+class Training:
+    """One arm with one seed."""
 
-    format_version: int = FORMAT_VERSION
-    """Version of the files of a study."""
+    arm: Arm
+    """The masking."""
 
-    package_version: str
-    """The clozemill that began the study."""
+    seed: int
+    """From 0."""
 
-    data: str
-    """The dataset's folder when it began; it may be moved."""
+    @property
+    def name(self) -> str:
+        """Its name in the folder: `static-4-seed-0`."""
+        return f"{self.arm.name}-seed-{self.seed}"
 
-    settings: dict[str, Any]
-    """Settings that decide weights or measurements."""
 
-    dataset_digests: dict[str, str]
-    """Of each split, with its masks."""
-
-    arms: tuple[str, ...]
-    """Names of the arms; the last is the reference."""
-
-    num_seeds: int
-    """Seeds are 0 .. S - 1."""
-
-    num_steps: int
-    """Steps of each training."""
-
-    steps_per_epoch: int
-    """Steps of a pass over the training split."""
+def trainings_of(plan: StudyPlan) -> tuple[Training, ...]:
+    """Return all trainings in their order: seed by seed, the reference first."""
+    arms = (plan.reference, *plan.arms[:-1])
+    return tuple(Training(arm=arm, seed=s) for s in range(plan.num_seeds) for arm in arms)
 
 
 def make_plan(
@@ -158,7 +144,7 @@ def make_plan(
             validation split, or less than two arms are left.
     """
     _check_settings(config, variants, num_seeds)
-    if VALIDATION not in dataset.splits:
+    if "validation" not in dataset.splits:
         raise ConfigError(
             f"{dataset.folder} has no validation split to compare arms on; build it with a larger "
             "--validation-fraction."

@@ -10,7 +10,7 @@ from tests.analysis.small_studies import build_pairs
 from clozemill.analysis.study import run_study
 from clozemill.analysis.study_findings import PRIMARY
 from clozemill.analysis.study_plan import StudyPlan, make_plan
-from clozemill.analysis.study_run import STUDY_NAME
+from clozemill.analysis.study_records import STUDY_NAME
 from clozemill.pipeline.dataset import Dataset
 from clozemill.pipeline.errors import RunError
 from clozemill.train.assembly import assemble

@@ -7,7 +7,6 @@ from tests.analysis.small_studies import build_pairs
 from tests.pipeline.small_corpora import make_texts, small_dataset, write_json_lines
 
 from clozemill.analysis.study_plan import (
-    PLAN_NAME,
     VARIANTS_PER_SEED,
     StudyPlan,
     check_same_plan,
@@ -15,6 +14,7 @@ from clozemill.analysis.study_plan import (
     plan_record,
     read_plan,
 )
+from clozemill.analysis.study_records import PLAN_NAME
 from clozemill.pipeline.dataset import Dataset
 from clozemill.pipeline.errors import ConfigError, RunError
 from clozemill.pipeline.files import write_json

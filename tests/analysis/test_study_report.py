@@ -11,11 +11,9 @@ from tests.train.small_runs import small_execution
 
 from clozemill.analysis.report import write_study_report
 from clozemill.analysis.study_charts import study_charts
-from clozemill.analysis.study_data import Seen
+from clozemill.analysis.study_exposures import Seen
 from clozemill.analysis.study_findings import MEASURES, PRIMARY, Findings, study_findings
-from clozemill.analysis.study_plan import PlanRecord
-from clozemill.analysis.study_run import ArmResult
-from clozemill.train.document_losses import DocumentLosses
+from clozemill.analysis.study_records import ArmResult, DocumentLosses, PlanRecord
 
 pytestmark = pytest.mark.slow
 
@@ -46,7 +44,9 @@ def training(arm: str, seed: int, rng: Any) -> ArmResult:
     evaluations = []
     for step in STEPS:
         loss = 5 + 3 * math.exp(-step / 300) + SHIFTS[arm] * step / 1000 + 0.01 * rng.normal()
-        evaluations.append({**dict.fromkeys(MEASURES, 0.5), "step": step, PRIMARY: loss})
+        evaluations.append(
+            {**dict.fromkeys(MEASURES, 0.5), "step": step, "instances": 8, PRIMARY: loss}
+        )
     return ArmResult(
         arm=arm,
         num_variants=ARMS[arm],
