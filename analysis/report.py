@@ -13,7 +13,7 @@ from clozemill import __version__
 from clozemill.analysis.audit import Answer, AuditReport
 from clozemill.analysis.charts import Chart, draw, read_page_file, require_libraries
 from clozemill.analysis.dataset_charts import dataset_charts
-from clozemill.analysis.flow import document_flow, token_flow
+from clozemill.analysis.ledger_flow import document_flow, token_flow
 from clozemill.analysis.questions import WHOLE
 from clozemill.analysis.report_examples import choose_examples
 from clozemill.pipeline.dataset import Dataset
