@@ -8,7 +8,7 @@ the *reference* that the others are compared with.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -153,15 +153,7 @@ def make_plan(
     num_steps = config.num_steps(num_instances)
     steps_per_epoch = -(-num_instances // config.global_batch_size)
     counts = sorted(set(variants))
-    # Static masking that has the last word may have any number: it is nobody's double.
-    parting = [k for k in counts if k * steps_per_epoch < num_steps]
-    chosen = [*parting, None] if has_dynamic else [*parting, *counts[len(parting) :][:1]]
-    if len(chosen) < 2:
-        raise ConfigError(
-            f"{num_steps:,} steps are {num_steps / steps_per_epoch:.2f} epochs, in which no "
-            f"masking of --variants {','.join(map(str, counts))} returns, so there are no two arms "
-            "to compare; train longer, or give smaller numbers."
-        )
+    chosen = _chosen_arms(counts, num_steps / steps_per_epoch, has_dynamic=has_dynamic)
     return StudyPlan(
         config=config,
         arms=tuple(Arm(num_variants=count) for count in chosen),
@@ -173,6 +165,26 @@ def make_plan(
             name: split.dataset_digest for name, split in dataset.manifest.splits.items()
         },
     )
+
+
+def _chosen_arms(
+    counts: Sequence[int], num_epochs: float, *, has_dynamic: bool
+) -> list[int | None]:
+    """Return the K of the arms: those whose masks return, and one whose masks do not.
+
+    Raises:
+        ConfigError: Less than two are left.
+    """
+    returning = [count for count in counts if count < num_epochs]
+    # Static masking that has the last word may have any number: it is nobody's double.
+    last: list[int | None] = [None] if has_dynamic else [*counts[len(returning) :][:1]]
+    if len(returning) + len(last) < 2:
+        raise ConfigError(
+            f"the study has {num_epochs:.2f} epochs, in which no masking of --variants "
+            f"{','.join(map(str, counts))} returns, so there are no two arms to compare; train "
+            "longer, or give smaller numbers."
+        )
+    return [*returning, *last]
 
 
 def _check_settings(config: PretrainConfig, variants: Sequence[int], num_seeds: int) -> None:
@@ -221,17 +233,37 @@ def read_plan(folder: Path) -> PlanRecord | None:
 
 
 def check_same_plan(saved: PlanRecord, now: PlanRecord, folder: Path) -> None:
-    """Raise `RunError` for the first thing in which a study is not the one in the folder."""
-    ways: list[tuple[str, Any, Any]] = [
-        *((n, saved.settings.get(n), value) for n, value in now.settings.items()),
-        ("the dataset's digest", saved.dataset_digests, now.dataset_digests),
-        ("arms", ", ".join(saved.arms), ", ".join(now.arms)),
-        ("seeds", saved.num_seeds, now.num_seeds),
-        ("steps", saved.num_steps, now.num_steps),
+    """Raise `RunError`, with all differences, unless a study is the one in the folder."""
+    ways = [
+        f"{what} {_said(old)} (now {_said(new)})"
+        for what, old, new in _ways(saved, now)
+        if old != new
     ]
-    for what, old, new in ways:
-        if old != new:
-            raise RunError(
-                f"{what} is {new!r:.200}, but the study in {folder} has {old!r:.200}; give that, "
-                "--overwrite to begin again, or another --out."
-            )
+    if ways:
+        raise RunError(
+            f"{folder} holds another study, with {', '.join(ways)}; give what it has, --overwrite "
+            "to begin again, or another --out."
+        )
+
+
+def _ways(saved: PlanRecord, now: PlanRecord) -> Iterator[tuple[str, Any, Any]]:
+    """Yield what decides a study: what it is called, what was saved, and what is asked for."""
+    yield "length", _length(saved), _length(now)
+    for name, value in now.settings.items():
+        if name not in ("epochs", "steps"):
+            yield name, saved.settings.get(name), value
+    for split in sorted({*saved.dataset_digests, *now.dataset_digests}):
+        digests = (record.dataset_digests.get(split) for record in (saved, now))
+        yield f"{split} digest", *digests
+    yield "arms", "+".join(saved.arms), "+".join(now.arms)
+    yield "seeds", saved.num_seeds, now.num_seeds
+
+
+def _length(record: PlanRecord) -> str:
+    """Return how long the trainings are, as they were asked for."""
+    steps, epochs = f"{record.num_steps:,} steps", record.settings.get("epochs")
+    return steps if epochs is None else f"{epochs} epochs or {steps}"
+
+
+def _said(value: Any) -> str:
+    return "unset" if value is None else str(value)[:100]

@@ -70,7 +70,7 @@ def open_study(plan: StudyPlan, out: Path, *, overwrite: bool) -> Iterator["Stud
         RunError: The folder holds something else or another study, or is being written.
         ConfigError: It cannot be made.
     """
-    check_out(out)
+    check_folder(plan, out, overwrite=overwrite)
     out.mkdir(parents=True, exist_ok=True)
     try:
         lock = lock_file(out / _LOCK_NAME)
@@ -86,15 +86,29 @@ def open_study(plan: StudyPlan, out: Path, *, overwrite: bool) -> Iterator["Stud
         os.close(lock)
 
 
+def check_folder(plan: StudyPlan, out: Path, *, overwrite: bool) -> None:
+    """Raise unless a folder is new, empty or holds the same study, or one that is to be replaced.
+
+    Raises:
+        RunError: It holds something else or another study.
+        ConfigError: It cannot be made.
+    """
+    check_out(out)
+    if not out.exists() or (overwrite and (out / PLAN_NAME).exists()):
+        return
+    saved = read_plan(out)
+    if saved is None:
+        _check_empty(out)
+    else:
+        check_same_plan(saved, plan_record(plan), out)
+
+
 def _put_plan(plan: StudyPlan, out: Path, *, overwrite: bool) -> None:
+    check_folder(plan, out, overwrite=overwrite)  # again: another process may have written it
     if overwrite and (out / PLAN_NAME).exists():
         _delete_study(out)
-    saved, now = read_plan(out), plan_record(plan)
-    if saved is not None:
-        check_same_plan(saved, now, out)
-        return
-    _check_empty(out)
-    write_json(out / PLAN_NAME, to_json(now))
+    if not (out / PLAN_NAME).exists():
+        write_json(out / PLAN_NAME, to_json(plan_record(plan)))
 
 
 def _delete_study(out: Path) -> None:
