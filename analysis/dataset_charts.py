@@ -171,13 +171,7 @@ def _source_shares(rows: list[dict[str, Any]], split: str) -> Iterator[Chart]:
         return
     x = number_axis("share_after", "of the tokens", axis=_PERCENT, scale={"zero": True})
     y = {"field": "source", "type": "nominal", "title": None, "sort": "-x"}
-    columns = (
-        "source",
-        "num_instances",
-        "num_instances",
-        "share_before",
-        "share_after",
-    )
+    columns = ("source", "num_instances", "mean_passes", "share_before", "share_after")
     texts = [f"{row['source']} {row['share_after']:.1%}" for row in rows]
     yield Chart(
         title=f"Shares of sources ({split})",
