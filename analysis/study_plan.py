@@ -253,8 +253,8 @@ def _ways(saved: PlanRecord, now: PlanRecord) -> Iterator[tuple[str, Any, Any]]:
         if name not in ("epochs", "steps"):
             yield name, saved.settings.get(name), value
     for split in sorted({*saved.dataset_digests, *now.dataset_digests}):
-        digests = (record.dataset_digests.get(split) for record in (saved, now))
-        yield f"{split} digest", *digests
+        old, new = (record.dataset_digests.get(split) for record in (saved, now))
+        yield f"{split} digest", old, new
     yield "arms", "+".join(saved.arms), "+".join(now.arms)
     yield "seeds", saved.num_seeds, now.num_seeds
 

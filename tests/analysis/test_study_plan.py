@@ -116,7 +116,7 @@ def test_a_plan_is_read_as_it_was_written_and_refuses_another(
     for other, text in (
         (planned(pairs, learning_rate=1e-3), "learning_rate 0.0005 (now 0.001); give what"),
         (planned(pairs, eval_every=7), "eval_every 500 (now 7); give what"),
-        (planned(pairs, eval_instances=9), "eval_instances unset (now 9); give what"),
+        (planned(pairs, warmup_steps=9), "warmup_steps unset (now 9); give what"),
         (planned(pairs, num_seeds=3), "seeds 2 (now 3); give what"),
         (planned(pairs, (1, 2)), "arms static-1+static-4+dynamic (now static-1+static-2+dynamic);"),
     ):
