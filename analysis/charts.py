@@ -102,7 +102,7 @@ def _vega_svg(spec: Spec) -> str:
 
 
 def view(
-    rows: Sequence[dict[str, Any]], *layers: Spec, width: int = 420, height: int = 200
+    rows: Sequence[dict[str, Any]], *layers: Spec, width: int = 360, height: int = 190
 ) -> Spec:
     """Return a view of layers over the same rows."""
     return {"data": {"values": list(rows)}, "width": width, "height": height, "layer": list(layers)}
