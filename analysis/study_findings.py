@@ -23,6 +23,7 @@ from clozemill.analysis.study_statistics import (
     paired_differences,
     spread,
 )
+from clozemill.pipeline.dataset import Dataset
 from clozemill.pipeline.errors import RunError
 from clozemill.train.json_records import from_json, read_object
 
@@ -252,3 +253,20 @@ def read_findings(folder: Path) -> Findings:
         remedy = "the study is not done; go on with its compare" if is_begun else "name its folder"
         raise RunError(f"{folder} has no {STUDY_NAME}: {remedy}.")
     return from_json(Findings, read_object(path, format_version=FORMAT_VERSION), str(path))
+
+
+def read_findings_of(dataset: Dataset, folder: Path) -> Findings:
+    """Return what the study in a folder has found, which must be one of the dataset.
+
+    Raises:
+        RunError: It is a study of another dataset, or cannot be read.
+    """
+    findings = read_findings(folder)
+    for split, entry in dataset.manifest.splits.items():
+        digest = findings.plan.dataset_digests.get(split)
+        if digest != entry.dataset_digest:
+            raise RunError(
+                f"the study in {folder} is of another dataset: its {split} digest is {digest}, "
+                f"that of {dataset.folder} {entry.dataset_digest}; name a study of this one."
+            )
+    return findings
