@@ -1,9 +1,11 @@
 """The report of an audit: one page that needs nothing else, neither a network nor a script."""
 
+import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from clozemill.analysis.ledger_flow import document_flow, token_flow
 from clozemill.analysis.questions import WHOLE, all_questions
 from clozemill.analysis.report_examples import choose_examples
 from clozemill.analysis.study_charts import difference_chart, study_charts
-from clozemill.analysis.study_findings import Findings, noise_floor, warnings
+from clozemill.analysis.study_findings import Findings, noise_floor, study_warnings
 from clozemill.pipeline.dataset import Dataset
 from clozemill.pipeline.files import atomic_file
 from clozemill.pipeline.inspection_text import visible
@@ -118,7 +120,8 @@ def _render(template: str, **values: Any) -> str:
         noise_floor=noise_floor,
         study_charts=study_charts,
         study_summaries=_study_summaries,
-        study_warnings=warnings,
+        study_warnings=study_warnings,
+        with_flags=_with_flags,
     )
     return environment.get_template(template).render(**values)
 
@@ -146,6 +149,11 @@ def _float_text(value: float) -> str:
     if size < 1e-4:
         return f"{value:.2g}"
     return f"{value:.2f}" if size >= 10 else f"{value:.4f}"
+
+
+def _with_flags(text: str) -> str:
+    """Return a text as HTML, in which flags of a command line are not broken over lines."""
+    return re.sub("--[a-z-]+", r'<code class="name">\g<0></code>', escape(visible(text)))
 
 
 def _setting_rows(settings: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -1,6 +1,6 @@
 """Charts of a study: what its arms see of the text, and what their trainings come to."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from clozemill.analysis.charts import DASHES, SERIES, Chart, Spec, number_axis, view
@@ -19,6 +19,17 @@ _SEEN = {
 }
 """Of each quantity the title, and how numbers are written at the axis and in texts."""
 
+_DIFFERENCE_COLUMNS = {
+    "arm": "arm",
+    "difference": "mean",
+    "95 % over seeds": "seeds",
+    "p (Holm)": "p",
+    "minimum detectable": "detectable",
+    "95 % over documents": "documents",
+    "verdict": "verdict",
+}
+"""By heading, the names of `_difference_row`."""
+
 
 def study_charts(findings: Findings) -> list[Chart]:
     """Return the charts of a study but its answer, `difference_chart`, in the order of a page."""
@@ -36,15 +47,6 @@ def difference_chart(findings: Findings) -> Chart:
     x = number_axis("mean", "nats", axis={"format": "+.3~f"})
     y = _arm_axis(findings)
     texts = [f"{row['arm']} {row['mean']:+.4f}: {row['verdict']}" for row in rows]
-    columns = {
-        "arm": "arm",
-        "difference": "mean",
-        "95 % over seeds": "seeds",
-        "p (Holm)": "p",
-        "minimum detectable": "detectable",
-        "95 % over documents": "documents",
-        "verdict": "verdict",
-    }
     return Chart(
         title=f"MLM loss minus that of {findings.reference}",
         description="Points are means of paired differences with their 95 % t intervals over "
@@ -63,8 +65,8 @@ def difference_chart(findings: Findings) -> Chart:
             },
             height=max(70, 34 * len(rows)),
         ),
-        columns=tuple(columns),
-        rows=tuple(tuple(row[name] for name in columns.values()) for row in rows),
+        columns=tuple(_DIFFERENCE_COLUMNS),
+        rows=tuple(tuple(row[n] for n in _DIFFERENCE_COLUMNS.values()) for row in rows),
     )
 
 
@@ -102,7 +104,7 @@ def _losses(findings: Findings) -> Chart:
     line = findings.trainings[0].start["context_free_loss"]
     ends = {arm: _mean(rows, arm, findings.plan.num_steps) for arm in findings.plan.arms}
     y = number_axis("loss", "nats", axis={"format": ".2f"})
-    layers = _curve_layers(findings, number_axis("step", "step"), y)
+    layers = _curve_layers(findings, y, findings.plan.arms)
     if line is not None:
         layers.append({**_ZERO, "encoding": {"y": {"datum": line}}})
     return Chart(
@@ -116,9 +118,11 @@ def _losses(findings: Findings) -> Chart:
     )
 
 
-def _curve_layers(findings: Findings, x: Spec, y: Spec) -> list[Spec]:
-    """Return a thin line per arm and seed, and a thick one through their means."""
-    legend = {"symbolType": "stroke", "symbolOpacity": 1, "symbolSize": 400}
+def _curve_layers(findings: Findings, y: Spec, arms: Sequence[str]) -> list[Spec]:
+    """Return a thin line per arm and seed over steps, and a thick one through their means."""
+    x = number_axis("step", "step")
+    look = {"symbolType": "stroke", "symbolOpacity": 1, "symbolSize": 400}
+    legend = {**look, "values": list(arms)}
     colors = {**_arm_colors(findings), "legend": legend}
     dashes = {"field": "arm", "scale": _arm_scale(findings, list(DASHES)), "legend": legend}
     mean = {**y, "aggregate": "mean"}
@@ -200,7 +204,7 @@ def _difference_curve(findings: Findings) -> Chart:
         spec=view(
             rows,
             {**_ZERO, "encoding": {"y": {"datum": 0}}},
-            *_curve_layers(findings, number_axis("step", "step"), y),
+            *_curve_layers(findings, y, findings.plan.arms[:-1]),
         ),
         columns=("arm", "seed", "step", "difference"),
         rows=_cells(rows),

@@ -222,7 +222,7 @@ def noise_floor(findings: Findings) -> str | None:
     )
 
 
-def warnings(findings: Findings) -> Iterator[str]:
+def study_warnings(findings: Findings) -> Iterator[str]:
     """Yield what weakens every number of a study, a sentence or two each."""
     if findings.plan.num_seeds == 1:
         yield "One seed has no interval: what is seen may be chance. Give --seeds 3 or more."

@@ -11,7 +11,7 @@ from clozemill.analysis.study_findings import (
     Comparison,
     Findings,
     noise_floor,
-    warnings,
+    study_warnings,
 )
 from clozemill.analysis.study_plan import StudyPlan, Training
 from clozemill.train.json_records import to_json
@@ -119,7 +119,7 @@ def _difference_parts(findings: Findings) -> Iterator[Table | str]:
     )
     if noise := noise_floor(findings):
         yield noise
-    yield from warnings(findings)
+    yield from study_warnings(findings)
     if findings.left_out:
         yield _left_out(findings.left_out)
 

@@ -16,7 +16,7 @@ from clozemill.analysis.study_findings import (
     noise_floor,
     read_findings,
     study_findings,
-    warnings,
+    study_warnings,
 )
 from clozemill.analysis.study_records import (
     PLAN_NAME,
@@ -172,7 +172,7 @@ def test_the_noise_floor_is_told_of_the_reference_and_of_the_differences() -> No
 
 def warned(findings: Findings) -> list[str]:
     """Return the first words of each warning; what is printed has all of them."""
-    told = list(warnings(findings))
+    told = list(study_warnings(findings))
     printed = " ".join(study_view(findings, Path("study")).text.split())
     assert all(text in printed for text in told)
     return [" ".join(text.split()[:3]) for text in told]
@@ -202,7 +202,7 @@ def test_a_tiny_validation_split_is_told(
     findings = found(3, planted=0.0, documents=documents, evaluations=(last,))
     assert warned(findings) == ["Losses are measured"] * is_told
     told = f"on {num_instances} instances of {num_documents} validation documents"
-    assert (told in "".join(warnings(findings))) == is_told
+    assert (told in "".join(study_warnings(findings))) == is_told
 
 
 def test_a_training_that_lost_its_way_is_nothing_to_compare() -> None:
