@@ -59,10 +59,10 @@ class Answer:
 
     question: Question
     verdict: str
-    """`passed`, `failed`, `figures` (no verdict) or `not asked`."""
+    """`passed`, `failed`, `figures` (no verdict) or `not asked`: nothing was tested."""
 
     reason: str
-    """Why it was not asked, else empty."""
+    """Why nothing was tested, else empty."""
 
     groups: tuple[Group, ...]
     """What was tested, the least probable first, some of many; empty for rules and figures."""
@@ -88,6 +88,9 @@ class AuditReport:
     false_alarm_rate: float
     """How often a sound dataset fails, at most."""
 
+    is_sample: bool
+    """Whether only a part of the instances was looked at."""
+
     @property
     def has_failed(self) -> bool:
         """Whether any question has."""
@@ -104,7 +107,7 @@ def chosen_questions(only: Collection[str]) -> tuple[Question, ...]:
     names = [question.name for question in questions]
     for name in only:
         if name not in names:
-            raise ConfigError(f"there is no audit {name!r}; choose among {', '.join(names)}.")
+            raise ConfigError(f"there is no question {name!r}; choose among {', '.join(names)}.")
     return tuple(question for question in questions if not only or question.name in only)
 
 
@@ -166,6 +169,7 @@ def run_audit(
     return AuditReport(
         answers=tuple(_judge(asked, rate) for asked in answers),
         false_alarm_rate=settings.false_alarm_rate,
+        is_sample=settings.is_sample,
     )
 
 
@@ -218,7 +222,10 @@ def _ask(connection: duckdb.DuckDBPyConnection, question: Question) -> _Asked:
 def _judge(asked: _Asked, rate: float) -> Answer:
     question, num_groups = asked.question, len(asked.p_values)
     threshold = rate / max(1, num_groups)
-    if asked.reason:
+    reason = asked.reason
+    if question.kind in _TESTS and not num_groups:
+        reason = reason or "nothing to test"
+    if reason:
         verdict = "not asked"
     elif question.kind is Kind.FIGURES:
         verdict = "figures"
@@ -230,7 +237,7 @@ def _judge(asked: _Asked, rate: float) -> Answer:
     return Answer(
         question=question,
         verdict=verdict,
-        reason=asked.reason,
+        reason=reason,
         groups=tuple(_group(asked, row, threshold) for row in order[:_SHOWN_GROUPS].tolist()),
         num_groups=num_groups,
         threshold=threshold,

@@ -22,13 +22,16 @@ from clozemill.pipeline.manifest import Manifest
 from clozemill.pipeline.mask_rules import default_max_predictions
 from clozemill.pipeline.tokenizer import PretrainingTokenizer, load_tokenizer
 
+MEMORY_LIMIT = "4GB"
+"""What a query may take before it spills to a temporary folder."""
+
 
 def open_database(
     data: str | os.PathLike[str] | Dataset,
     runs: Sequence[str | os.PathLike[str]] = (),
     *,
     threads: int | None = None,
-    memory_limit: str = "4GB",
+    memory_limit: str = MEMORY_LIMIT,
     sample: int | None = None,
 ) -> duckdb.DuckDBPyConnection:
     """Return a connection with the views of docs/sql.md; it can read what they are of, no more.
@@ -121,7 +124,6 @@ def _variables(dataset: Dataset, tokenizer: PretrainingTokenizer) -> dict[str, A
         **{name: value for name, value in settings.items() if not isinstance(value, list)},
         **ids,
         "max_predictions": most,
-        "num_ordinary": len(tokenizer.ordinary_ids),
         "pieces": list(tokenizer.pieces),
     }
 

@@ -1,8 +1,8 @@
-"""A query and its answer, read a batch at a time; what DuckDB refuses is told in one line."""
+"""A query and its result, read a batch at a time; what DuckDB refuses is told in one line."""
 
 import contextlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
@@ -16,10 +16,10 @@ from clozemill.pipeline.files import atomic_file
 
 _BATCH_ROWS = 8_192
 
-Result = TypeVar("Result")
+Value = TypeVar("Value")
 
 
-class Answer:
+class QueryResult:
     """The rows of a query, which is run while they are read."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, reader: pa.RecordBatchReader) -> None:
@@ -55,29 +55,46 @@ class Answer:
 
 
 @contextlib.contextmanager
-def answer(connection: duckdb.DuckDBPyConnection, sql: str) -> Iterator[Answer]:
-    """Give the answer to a query: of several statements that of the last.
+def answer(connection: duckdb.DuckDBPyConnection, sql: str) -> Iterator[QueryResult]:
+    """Give the rows of a query.
 
     Args:
         connection: Of `open_database`.
-        sql: One or more statements.
+        sql: A statement, perhaps after others that give no rows, such as `set variable`.
 
     Raises:
-        QueryError: There is no statement, or DuckDB refuses one.
+        QueryError: There is no statement, or rows of one before the last would be lost, or DuckDB
+            refuses one.
     """
     with told_in_a_line():
+        _check_statements(connection.extract_statements(sql))
         relation = _run(connection, lambda: connection.sql(sql))
         if relation is None:
             raise QueryError("the query is empty; ask something, such as: from instances limit 3;")
         reader = _run(connection, lambda: relation.to_arrow_reader(_BATCH_ROWS))
     try:
-        yield Answer(connection, reader)
+        yield QueryResult(connection, reader)
     finally:
         # An open result would keep the connection from the next query.
         reader.close()
 
 
-def _run(connection: duckdb.DuckDBPyConnection, work: Callable[[], Result]) -> Result:
+def _check_statements(statements: Sequence[duckdb.Statement]) -> None:
+    if any(map(_gives_rows, statements[:-1])):
+        raise QueryError(
+            f"these are {len(statements)} statements, and one before the last gives rows, which "
+            "nobody would see; ask one at a time."
+        )
+
+
+def _gives_rows(statement: duckdb.Statement) -> bool:
+    # A pivot is several statements to DuckDB, of which the last gives rows.
+    return statement.type == duckdb.StatementType.MULTI or statement.expected_result_type == [
+        duckdb.ExpectedResultType.QUERY_RESULT
+    ]
+
+
+def _run(connection: duckdb.DuckDBPyConnection, work: Callable[[], Value]) -> Value:
     """Return what a part of a query returns, which an interrupt ends.
 
     DuckDB looks for signals only between portions of its own; so it works in another thread, and
@@ -92,8 +109,8 @@ def _run(connection: duckdb.DuckDBPyConnection, work: Callable[[], Result]) -> R
             raise
 
 
-def write_parquet(found: Answer, path: Path) -> int:
-    """Write an answer as a Parquet file, which appears once it is whole; return its rows.
+def write_parquet(found: QueryResult, path: Path) -> int:
+    """Write a result as a Parquet file, which appears once it is whole; return its rows.
 
     Raises:
         QueryError: The query fails on the way, or has a column that Parquet does not know.
@@ -128,14 +145,15 @@ def told_in_a_line() -> Iterator[None]:
 
 
 def _told(error: Exception) -> str:
+    from clozemill.analysis.runs import VIEWS_OF_RUNS  # here, as it needs code of training
+
     missing = _NO_TABLE.search(str(error))
-    if missing and missing[1] in _VIEWS_OF_RUNS:
+    if missing and missing[1] in VIEWS_OF_RUNS:
         return f"{missing[1]} is a view of training runs; name a run folder before the query."
     return f"{_first_paragraph(error).removesuffix('.')}."
 
 
 _NO_TABLE = re.compile(r"Table with name (\w+) does not exist")
-_VIEWS_OF_RUNS = ("runs", "metrics", "evaluations", "starts", "steps", "exposures")
 
 
 def _first_paragraph(error: Exception) -> str:

@@ -5,6 +5,7 @@ A file begins with comments of the form `-- key: text`:
 `question`: what is asked, as one sentence.
 `grain`: what a row of the answer is.
 `passes`: when the answer is good, in words.
+`failure`: what is wrong with a dataset that fails, most often; not of figures.
 `kind`: how the answer is judged, and so which columns it has; see `Kind`.
 `needs`: what a dataset must have for the question to make sense, if anything: conditions of
     `CONDITIONS`, separated by commas, `a` or `not a`; and `whole`, if a sample cannot answer it.
@@ -61,6 +62,9 @@ class Question:
     passes: str
     """When the answer is good, in words."""
 
+    failure: str
+    """What is wrong with a dataset that fails, most often; empty for figures."""
+
     kind: Kind
     """How the answer is judged."""
 
@@ -88,11 +92,26 @@ CONDITIONS: dict[str, Callable[[Manifest], bool]] = {
 }
 """What a question may need of a dataset."""
 
+UNMET: dict[str, str] = {
+    "pairs": "the dataset has no sentence pairs",
+    "not pairs": "the dataset has sentence pairs",
+    "coin": "labels are steered to one half",
+    "hashed_split": "validation is not drawn by document ids",
+    "words": "single tokens are masked, not words",
+    "not words": "whole words are masked",
+    "variants": "a split has no stored variants",
+    "validation": "there is no validation split",
+    "random_rounding": "counts are not rounded at random",
+    "ordinary_random_tokens": "any token may be drawn at random",
+    "whole": "a sample cannot tell",
+}
+"""Why a question is not asked, by the need that is not met."""
+
 WHOLE = "whole"
 """The need of a question that a sample cannot answer."""
 
 _FOLDER = resources.files("clozemill.analysis").joinpath("sql", "audits")
-_LINE = re.compile(r"-- (question|grain|passes|kind|needs): (.*)")
+_LINE = re.compile(r"-- (question|grain|passes|failure|kind|needs): (.*)")
 _MORE = re.compile(r"--   (.*)")
 _TEXT = re.compile(r"-- ?(.*)")
 
@@ -134,6 +153,7 @@ def parse_question(name: str, sql: str) -> Question:
         question=header["question"],
         grain=header["grain"],
         passes=header["passes"],
+        failure=header.get("failure", ""),
         kind=Kind(header["kind"]),
         needs=tuple(filter(None, needs.split(", "))),
         law=" ".join(law),

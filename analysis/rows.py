@@ -143,7 +143,7 @@ def token_kinds(tokenizer: PretrainingTokenizer) -> NDArray[np.uint8]:
     kinds = np.full(tokenizer.vocab_size, BEGINS, np.uint8)
     if tokenizer.is_continuation is not None:
         kinds[tokenizer.is_continuation] = CONTINUES
-    kinds[_is_special(tokenizer)] = SPECIAL
+    kinds[tokenizer.unmaskable_ids] = SPECIAL
     return kinds
 
 
@@ -160,19 +160,12 @@ def vocabulary_table(tokenizer: PretrainingTokenizer) -> pa.Table:
         {
             "token_id": pa.array(np.arange(size, dtype=np.int32)),
             "piece": pa.array(tokenizer.pieces, pa.string()),
-            "is_special": pa.array(_is_special(tokenizer)),
+            "is_special": pa.array(_members(tokenizer.unmaskable_ids, size)),
             "is_unknown": pa.array(np.arange(size) == tokenizer.unk_id),
             "is_ordinary": pa.array(_members(tokenizer.ordinary_ids, size)),
             "is_continuation": pa.nulls(size, pa.bool_()) if continues is None else continues,
         }
     )
-
-
-def _is_special(tokenizer: PretrainingTokenizer) -> NDArray[np.bool_]:
-    """Return which ids (V,) are never selected: the special ones but `[UNK]`, which is text."""
-    is_special = _members(tokenizer.special_ids, tokenizer.vocab_size)
-    is_special[tokenizer.unk_id] = False
-    return is_special
 
 
 def _members(ids: NDArray[np.int64], size: int) -> NDArray[np.bool_]:

@@ -18,7 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from clozemill.analysis.rows import Rows
-from clozemill.analysis.runs import TRAIN, TrainingRun
+from clozemill.analysis.runs import TRAIN, VIEWS_OF_RUNS, TrainingRun
 from clozemill.pipeline.dataset import Dataset
 from clozemill.train.json_records import to_json
 from clozemill.train.metrics import EvaluationRow, Row, StartRow, TrainRow
@@ -31,8 +31,8 @@ _PORTION_ROWS = 16_384
 
 
 def run_tables(runs: Sequence[TrainingRun], dataset: Dataset) -> dict[str, pa.Table | Rows]:
-    """Return the relations of docs/sql.md that runs add, by name."""
-    return {
+    """Return the relations `VIEWS_OF_RUNS`, by name."""
+    tables = {
         "runs": _runs_table(runs),
         "metrics": _log_table(runs, TrainRow),
         "evaluations": _log_table(runs, EvaluationRow),
@@ -40,6 +40,8 @@ def run_tables(runs: Sequence[TrainingRun], dataset: Dataset) -> dict[str, pa.Ta
         "steps": _step_rows(runs, dataset.num_instances(TRAIN)),
         "exposures": _exposure_rows(runs, dataset),
     }
+    assert tuple(tables) == VIEWS_OF_RUNS
+    return tables
 
 
 def _runs_table(runs: Sequence[TrainingRun]) -> pa.Table:

@@ -16,6 +16,9 @@ from clozemill.train.variants import VariantSchedule
 TRAIN = "train"
 """The split that runs are trained on."""
 
+VIEWS_OF_RUNS = ("runs", "metrics", "evaluations", "starts", "steps", "exposures")
+"""The relations of docs/sql.md that runs add to a session."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingRun:

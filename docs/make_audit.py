@@ -29,6 +29,8 @@ def _paragraphs(question: Question) -> Iterator[str]:
     yield f"{question.question}\n"
     needs = f" Needs: {', '.join(question.needs)}." if question.needs else ""
     yield f"*{question.kind.value}*, {question.grain}. Passes: {question.passes}.{needs}\n"
+    if question.failure:
+        yield f"A failure points to {question.failure}\n"
     if question.law:
         yield f"{question.law}\n"
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,8 +61,7 @@ def build(config: BuildConfig, *, on_progress: OnProgress | None = None) -> Buil
         ClozemillError: Something the user can mend; the folder then holds no dataset, and the
             same call resumes once it is mended.
     """
-    if not config.inputs or not config.tokenizer or not config.out:
-        raise ConfigError("inputs, tokenizer and out must be given; see clozemill build --help.")
+    _check_is_complete(config)
     # Workers elsewhere must find the same folder.
     config = dataclasses.replace(config, out=os.path.abspath(config.out))
     engine = make_engine(config.engine, workers=config.workers, ray_address=config.ray_address)
@@ -77,6 +77,26 @@ def build(config: BuildConfig, *, on_progress: OnProgress | None = None) -> Buil
         report = _run(job, stages)
         workspace.end()
     return report
+
+
+def _check_is_complete(config: BuildConfig) -> None:
+    missing = [name for name in ("inputs", "tokenizer", "out") if not getattr(config, name)]
+    if "tokenizer" in missing:
+        raise ConfigError(
+            f"{_listed(missing)} must be given; first train a vocabulary, of the same inputs: "
+            "clozemill vocab INPUT... --out vocab/, and then build with --tokenizer vocab/."
+        )
+    if missing:
+        raise ConfigError(f"{_listed(missing)} must be given; see clozemill build --help.")
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return names as a sentence has them.
+
+    >>> _listed(["inputs", "tokenizer", "out"])
+    'inputs, tokenizer and out'
+    """
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
 def _prepare(config: BuildConfig, workspace: Workspace) -> Job:

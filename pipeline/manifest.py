@@ -13,6 +13,7 @@ from clozemill.pipeline.config import SPLITS, BuildConfig
 from clozemill.pipeline.errors import ConfigError, DatasetError
 from clozemill.pipeline.files import atomic_file, has_utf8_name, open_regular, printable
 from clozemill.pipeline.fingerprints import Fingerprints
+from clozemill.pipeline.other_folders import other_folder
 from clozemill.pipeline.shards import DocumentsFile, Shard
 from clozemill.pipeline.tokenizer import ROLES
 
@@ -205,7 +206,7 @@ def _no_manifest(folder: Path) -> str:
     if not folder.is_dir():
         return f"there is no dataset at {folder}: no such folder; check the path."
     if os.listdir(folder):
-        return (
+        return other_folder(folder) or (
             f"{folder} holds no {MANIFEST_NAME}, so it is not a finished dataset; if a build was "
             "interrupted, run the same clozemill build command again and it will finish."
         )

@@ -46,11 +46,10 @@ def draw_instances(corpus: Corpus, config: BuildConfig) -> Drawn:
 
 def mask_rule(config: BuildConfig, tokenizer: PretrainingTokenizer) -> MaskRule:
     """Return the rule of the configured masks over the tokenizer's vocabulary."""
-    is_unmaskable = tokenizer.special_ids != tokenizer.unk_id
     vocabulary = MaskVocabulary(
         size=tokenizer.vocab_size,
         mask_id=tokenizer.mask_id,
-        special_ids=tokenizer.special_ids[is_unmaskable],
+        special_ids=tokenizer.unmaskable_ids,
         ordinary_ids=tokenizer.ordinary_ids,
         is_continuation=tokenizer.is_continuation,
     )

@@ -76,6 +76,12 @@ class PretrainingTokenizer:
     """The longest input its own configuration allows, in tokens, if it says so."""
 
     @property
+    def unmaskable_ids(self) -> NDArray[np.int64]:
+        """Sorted ids that are never selected: the special ones but `[UNK]`, which is text."""
+        ids: NDArray[np.int64] = self.special_ids[self.special_ids != self.unk_id]
+        return ids
+
+    @property
     def token_dtype(self) -> np.dtype[np.unsignedinteger]:
         """The smallest of uint16 and uint32 that holds every id."""
         return token_dtype(self.vocab_size)

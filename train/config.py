@@ -309,6 +309,36 @@ def pretrain_config(*layers: Mapping[str, Any]) -> PretrainConfig:
     return PretrainConfig(**settings)
 
 
+_BUILD_RECIPES = {
+    "bert-original": ("bert",),
+    "roberta": ("roberta-full", "roberta-doc"),
+    "budget": ("roberta-full", "roberta-doc"),
+}
+"""How the dataset of a recipe is built; a recipe that takes any is not here."""
+
+
+def unsuited_recipe(config: PretrainConfig, build_recipe: str) -> str | None:
+    """Return what a dataset of a build recipe lacks for the training recipe; None: nothing.
+
+    >>> config = pretrain_config({"recipe": "roberta", "data": "wiki"})
+    >>> print(unsuited_recipe(config, "bert"))
+    the recipe roberta is for a dataset that was built with --recipe roberta-full, but wiki was \
+built with --recipe bert: its pairs are trained on without their labels.
+    >>> unsuited_recipe(config, "roberta-doc")
+    """
+    expected = _BUILD_RECIPES.get(config.recipe or "", (build_recipe,))
+    if build_recipe in expected or config.next_sentence:
+        return None
+    if build_recipe == "bert":
+        what = "its pairs are trained on without their labels"
+    else:
+        what = "it has no pairs, so next sentences are not trained"
+    return (
+        f"the recipe {config.recipe} is for a dataset that was built with --recipe {expected[0]}, "
+        f"but {config.data} was built with --recipe {build_recipe}: {what}."
+    )
+
+
 def _replace_alternative(
     settings: dict[str, Any], layer: Mapping[str, Any], pair: tuple[str, str]
 ) -> None:

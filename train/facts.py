@@ -13,8 +13,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from clozemill.model.config import PRESETS
 from clozemill.pipeline.dataset import Dataset
-from clozemill.pipeline.errors import RunError
+from clozemill.pipeline.errors import ConfigError, RunError
 from clozemill.train.config import PretrainConfig, check_unchanged
 from clozemill.train.json_records import from_json, read_object
 
@@ -137,6 +138,29 @@ def dataset_facts(dataset: Dataset) -> DatasetFacts:
         tokenizer_hash=manifest.tokenizer.hash,
         max_seq_length=manifest.max_seq_length,
     )
+
+
+def check_size(model: str, folder: Path) -> None:
+    """Make sure that a run to continue from has the size that was asked for.
+
+    Raises:
+        ConfigError: It has another.
+        RunError: It is no run.
+    """
+    layers, hidden, heads = PRESETS[model]
+    asked = {
+        "num_hidden_layers": layers,
+        "hidden_size": hidden,
+        "num_attention_heads": heads,
+        "intermediate_size": 4 * hidden,
+    }
+    found = read_run(folder).facts.model
+    for name, size in asked.items():
+        if found.get(name) != size:
+            raise ConfigError(
+                f"model is {model} with the {name} {size}, but {folder}, which the run continues "
+                f"from, has {found.get(name)!r:.20}; leave model out."
+            )
 
 
 def current_execution(

@@ -122,6 +122,8 @@ from (
 );
 
 -- grain: one row per instance and stored variant
+-- `fewest_asked` and `most_asked` are what the settings ask for before any cap: with `mask_count`
+-- stochastic the number is rounded at random, either way.
 create temp view variants as
 select
     split,
@@ -131,9 +133,18 @@ select
     len(input_ids) as num_tokens,
     num_maskable,
     segment_b_start::integer as segment_b_start,
+    num_variants,
     input_ids,
     word_lengths,
     len(overlay) as num_selected,
+    case getvariable('mask_count')
+        when 'stochastic' then floor(getvariable('masked_lm_prob') * num_maskable)
+        else greatest(1, round_even(getvariable('masked_lm_prob') * len(input_ids), 0))
+    end::bigint as fewest_asked,
+    case getvariable('mask_count')
+        when 'stochastic' then ceil(getvariable('masked_lm_prob') * num_maskable)
+        else fewest_asked
+    end::bigint as most_asked,
     overlay,
     list_transform(overlay, lambda shown: shown['position']::integer) as positions
 from (
@@ -145,6 +156,7 @@ from (
         segment_b_start,
         input_ids,
         word_lengths,
+        len(masks) as num_variants,
         unnest(masks) as overlay,
         unnest(range(1, len(masks) + 1)) as variant_number
     from instance_rows
@@ -175,7 +187,7 @@ from (
         split,
         instance,
         source,
-        variant_number - 1 as variant,
+        variant,
         selected.position::integer as position,
         input_ids[selected.position::integer + 1]::integer as original_id,
         selected.token_id::integer as shown_id,
@@ -187,22 +199,11 @@ from (
             split,
             instance,
             source,
-            variant_number,
+            variant,
             unnest(overlay) as selected,
             input_ids,
             word_lengths,
             segment_b_start
-        from (
-            select
-                split,
-                instance,
-                source,
-                unnest(masks) as overlay,
-                unnest(range(1, len(masks) + 1)) as variant_number,
-                input_ids,
-                word_lengths,
-                segment_b_start
-            from instance_rows
-        )
+        from variants
     )
 );

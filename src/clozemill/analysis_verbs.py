@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
+from clozemill.options import CalledDefault
 from clozemill.pipeline.errors import ConfigError, QueryError
 from clozemill.printing import (
     EXIT_COULD_NOT_RUN,
     EXIT_FOUND,
     fail,
     json_option,
+    output_width,
     print_text,
     quiet_option,
     show,
@@ -22,14 +24,29 @@ from clozemill.printing import (
 if TYPE_CHECKING:
     import duckdb
 
-    from clozemill.analysis.query import Answer
+    from clozemill.analysis.query import QueryResult
+
+
+def _memory_limit() -> str:
+    from clozemill.analysis.db import MEMORY_LIMIT
+
+    return MEMORY_LIMIT
+
+
+def _false_alarm_rate() -> float:
+    from clozemill.analysis.audit import FALSE_ALARM_RATE
+
+    return FALSE_ALARM_RATE
+
 
 threads_option = click.option(
     "--threads", type=click.IntRange(min=1), help="Threads of a query; by default one per core."
 )
 memory_option = click.option(
     "--memory-limit",
-    default="4GB",
+    cls=CalledDefault,
+    type=str,
+    default=_memory_limit,
     show_default=True,
     help="Memory of a query, before it spills to a temporary folder.",
 )
@@ -81,6 +98,11 @@ def sql(
     form = _Form(is_json, is_csv, parquet, rows)
     _check_form(form)
     runs, query = _runs_and_query(words)
+    if query is None and (is_json or parquet):
+        raise ConfigError(
+            f"--{'json' if is_json else 'parquet'} gives one answer and a prompt has many; put the "
+            "query on the command line."
+        )
     from clozemill.analysis.db import open_database
 
     with open_database(data, runs, threads=threads, memory_limit=memory_limit) as connection:
@@ -135,23 +157,22 @@ def _give(connection: "duckdb.DuckDBPyConnection", query: str, form: _Form) -> N
         _print(found, form)
 
 
-def _print(found: "Answer", form: _Form) -> None:
-    from clozemill import analysis_tables
+def _print(found: "QueryResult", form: _Form) -> None:
+    from clozemill import query_tables
     from clozemill.analysis.query import write_parquet
-    from clozemill.tables import output_width
 
     if form.parquet:
         num_rows = write_parquet(found, Path(form.parquet))
         print_text(f"{form.parquet} has {num_rows:,} rows of {len(found.schema)} columns.\n")
     elif form.is_json:
-        for text in analysis_tables.answer_json(found):
+        for text in query_tables.result_json(found):
             print_text(text)
     elif form.is_csv:
-        for text in analysis_tables.answer_csv(found):
+        for text in query_tables.result_csv(found):
             print_text(text)
     else:
         width, is_terminal = output_width()
-        text = analysis_tables.answer_text(
+        text = query_tables.result_text(
             found, num_rows=form.rows, width=width if is_terminal else None
         )
         print_text(text)
@@ -185,11 +206,13 @@ def _prompt(connection: "duckdb.DuckDBPyConnection", form: _Form) -> None:
 )
 @click.argument("data", metavar="DATA")
 @click.option("--only", multiple=True, metavar="NAME", help="Ask this question; may be repeated.")
-@click.option("--rows", is_flag=True, help="Print the first rows of the answers.")
+@click.option("--show-rows", is_flag=True, help="Print the first rows of the answers.")
 @click.option("--sql", "is_sql", is_flag=True, help="Print the SQL of the questions; ask nothing.")
 @click.option(
     "--false-alarm-rate",
-    default=1e-6,
+    cls=CalledDefault,
+    type=float,
+    default=_false_alarm_rate,
     show_default=True,
     help="How often a sound dataset may fail, over all questions together.",
 )
@@ -205,7 +228,7 @@ def _prompt(connection: "duckdb.DuckDBPyConnection", form: _Form) -> None:
 def audit(
     data: str,
     only: tuple[str, ...],
-    rows: bool,
+    show_rows: bool,
     is_sql: bool,
     false_alarm_rate: float,
     sample: int | None,
@@ -228,12 +251,12 @@ def audit(
     from clozemill.analysis.report import write_report
     from clozemill.analysis.study_findings import read_findings_of
     from clozemill.pipeline.dataset import open_dataset
-    from clozemill.tables import progress_bar
+    from clozemill.progress_bars import progress_bar
 
     if study and not html:
         raise ConfigError(f"--study {study} is for the page of --html; give --html FILE too.")
     if is_sql:
-        show(audit_tables.sql_view(chosen_questions(only)), is_json)
+        show(audit_tables.sql_printout(chosen_questions(only)), is_json)
         return 0
     if html:
         require_libraries()
@@ -251,6 +274,8 @@ def audit(
         report = run_audit(connection, dataset.manifest, settings, on_progress=on_progress)
         if html:
             write_report(Path(html), dataset, connection, report, findings)
-    view = audit_tables.rows_view if rows else audit_tables.audit_view
-    show(view(data, report), is_json)
+    if show_rows:
+        show(audit_tables.rows_printout(data, report), is_json)
+    else:
+        show(audit_tables.audit_printout(data, report, sample=sample), is_json)
     return EXIT_FOUND if report.has_failed else 0

@@ -1,22 +1,30 @@
 """What a person sees of an audit: a line for each question, and the way to the rows that failed."""
 
 import dataclasses
-import json
 import math
+import shlex
 from collections.abc import Sequence
 from typing import Any
 
 from rich.table import Table
+from rich.text import Text
 
 from clozemill.analysis.audit import Answer, AuditReport, Group
-from clozemill.analysis.questions import Question
-from clozemill.views import View, new_table, render
+from clozemill.analysis.questions import UNMET, Question
+from clozemill.printouts import Printout, new_table, render
+from clozemill.values import cell, plain
 
 _SHOWN_ROWS = 20
 
 
-def audit_view(data: str, report: AuditReport) -> View:
-    """Return all answers: a table, and for each failure how to see what is wrong."""
+def audit_printout(data: str, report: AuditReport, *, sample: int | None = None) -> Printout:
+    """Return all answers: a table, and for each failure how to see what is wrong.
+
+    Args:
+        data: The dataset, as it was given.
+        report: The answers.
+        sample: About how many of its instances were asked about; None: all.
+    """
     failed = [answer for answer in report.answers if answer.verdict == "failed"]
     found = {
         "data": data,
@@ -29,29 +37,27 @@ def audit_view(data: str, report: AuditReport) -> View:
     )
     for answer in report.answers:
         table.add_row(answer.question.name, *_cells(answer), answer.verdict)
-    lines = [_failure(data, answer) for answer in failed]
-    return View(data=found, text=render(table) + "".join(lines) + _last_line(report))
+    command = shlex.join(["clozemill", "audit", data, *_sample_flag(sample)])
+    lines = [_failure(command, answer) for answer in failed]
+    return Printout(data=found, text=render(table) + "".join(lines) + _last_line(report))
 
 
-def rows_view(data: str, report: AuditReport) -> View:
+def rows_printout(data: str, report: AuditReport) -> Printout:
     """Return the first rows of each answer."""
     parts: list[Any] = []
     for answer in report.answers:
         parts += [_rows_table(answer), f"{answer.num_rows:,} rows: {answer.question.grain}.\n"]
     found = {
         "data": data,
-        "rows": {
-            answer.question.name: json.loads(json.dumps(answer.rows.to_pylist(), default=float))
-            for answer in report.answers
-        },
+        "rows": {answer.question.name: plain(answer.rows.to_pylist()) for answer in report.answers},
     }
-    return View(data=found, text=render(*parts))
+    return Printout(data=found, text=render(*parts))
 
 
-def sql_view(questions: Sequence[Question]) -> View:
+def sql_printout(questions: Sequence[Question]) -> Printout:
     """Return the SQL of questions."""
     found = {question.name: question.sql for question in questions}
-    return View(data={"sql": found}, text="\n".join(found.values()))
+    return Printout(data={"sql": found}, text="\n".join(found.values()))
 
 
 def _answer_data(answer: Answer) -> dict[str, Any]:
@@ -80,12 +86,18 @@ def _rounded(number: float) -> float:
 
 def _cells(answer: Answer) -> tuple[str, str, str]:
     if answer.verdict in ("not asked", "figures"):
-        return "", "", answer.reason or f"{answer.num_rows:,} rows"
+        return "", "", _unasked(answer.reason) or f"{answer.num_rows:,} rows"
     if not answer.groups:
         return f"{answer.num_rows:,}", "0", "none"
     group = answer.groups[0]
     of_all = f" ({group.label}; {answer.num_groups:,} tested)" if answer.num_groups > 1 else ""
     return _number(group.observed), _number(group.expected), _interval(group) + of_all
+
+
+def _unasked(reason: str) -> str:
+    """Return in words why a question was not asked, of a reason such as `needs pairs`."""
+    need = reason.removeprefix("needs ")
+    return UNMET.get(need, reason)
 
 
 def _interval(group: Group) -> str:
@@ -101,10 +113,14 @@ def _number(number: float) -> str:
     return f"{number:,.0f}" if is_whole or abs(number) >= 1000 else f"{number:,.2f}"
 
 
-def _failure(data: str, answer: Answer) -> str:
+def _sample_flag(sample: int | None) -> tuple[str, ...]:
+    return () if sample is None else ("--sample", str(sample))
+
+
+def _failure(command: str, answer: Answer) -> str:
     name, group = answer.question.name, answer.groups[0] if answer.groups else None
     p_value = f" (p {group.p_value:.1e})" if group else ""
-    return f"{answer.question.question}{p_value} See: clozemill audit {data} --only {name} --rows\n"
+    return f"{answer.question.question}{p_value} See: {command} --only {name} --show-rows\n"
 
 
 def _last_line(report: AuditReport) -> str:
@@ -119,9 +135,5 @@ def _last_line(report: AuditReport) -> str:
 def _rows_table(answer: Answer) -> Table:
     table = new_table(answer.question.name, answer.rows.column_names, right=())
     for row in answer.rows.slice(0, _SHOWN_ROWS).to_pylist():
-        table.add_row(*(_text(value) for value in row.values()))
+        table.add_row(*map(Text, map(cell, row.values())))
     return table
-
-
-def _text(value: Any) -> str:
-    return _number(value) if isinstance(value, float) else str(value)

@@ -10,6 +10,7 @@ import click
 from clozemill.options import (
     build_options,
     config_from_flags,
+    config_option,
     layout_options,
     mask_options,
     reading_options,
@@ -17,10 +18,20 @@ from clozemill.options import (
 )
 from clozemill.pipeline.errors import ConfigError
 from clozemill.pipeline.vocab_settings import VocabularySettings
-from clozemill.printing import EXIT_FOUND, json_option, print_text, quiet_option, show
+from clozemill.printing import (
+    EXIT_FOUND,
+    json_option,
+    output_width,
+    print_text,
+    quiet_option,
+    show,
+    tell,
+)
 
 if TYPE_CHECKING:
     from clozemill.pipeline.dataset import Dataset
+
+COMMANDLINE = click.core.ParameterSource.COMMANDLINE
 
 
 @click.command(
@@ -29,7 +40,7 @@ if TYPE_CHECKING:
 )
 @click.argument("inputs", nargs=-1, metavar="INPUT...")
 @build_options
-@click.option("--config", "config_path", metavar="FILE.toml", help="Settings; flags win over it.")
+@config_option
 @click.option("--dry-run", is_flag=True, help="Say what a build would cost, and write nothing.")
 @json_option
 @quiet_option
@@ -56,22 +67,23 @@ def build(
         # Before this process imports the same, so that both import at once.
         start_fork_server("clozemill.cli")
 
-    from clozemill import tables
+    from clozemill import data_tables
     from clozemill.pipeline.build import build as run_build
     from clozemill.pipeline.read_hub import is_hub_name
     from clozemill.pipeline.unneeded import keep_unneeded_out
+    from clozemill.progress_bars import progress_bar
 
     if dry_run:
         from clozemill.pipeline.estimate import estimate_build
 
-        return show(tables.estimate_view(estimate_build(config)), is_json)
+        return show(data_tables.estimate_printout(estimate_build(config)), is_json)
     if not any(map(is_hub_name, (*config.inputs, *config.validation))):
         keep_unneeded_out()
-    with tables.progress_bar(is_shown=not quiet) as on_progress:
+    with progress_bar(is_shown=not quiet) as on_progress:
         report = run_build(config, on_progress=on_progress)
     for notice in report.notices:
-        click.echo(f"notice: {notice}", err=True)
-    show(tables.build_view(report, config.out), is_json)
+        tell(f"notice: {notice}")
+    show(data_tables.build_printout(report, config.out), is_json)
     return None
 
 
@@ -102,17 +114,18 @@ def vocab(
     INPUT is what `clozemill build` takes. The folder is one that transformers.AutoTokenizer
     loads with the same ids.
     """
-    from clozemill import tables
+    from clozemill import data_tables
     from clozemill.pipeline.vocab_build import build_vocabulary
+    from clozemill.progress_bars import progress_bar
 
     names = [item.name for item in dataclasses.fields(VocabularySettings)]
     settings = VocabularySettings(**{name: flags.pop(name) for name in names})
     config = config_from_flags(context, None, {**flags, "inputs": inputs})
-    with tables.progress_bar(is_shown=not quiet) as on_progress:
+    with progress_bar(is_shown=not quiet) as on_progress:
         tokenizer, report = build_vocabulary(
             config, settings, Path(out), overwrite=overwrite, on_progress=on_progress
         )
-    show(tables.vocabulary_view(tokenizer, report, out), is_json)
+    show(data_tables.vocabulary_printout(tokenizer, report, out), is_json)
 
 
 data_argument = click.argument("data", metavar="DATA")
@@ -132,12 +145,13 @@ def verify(data: str, is_json: bool, quiet: bool) -> int:
     Compares sizes and checksums, then reads every row: schema, ids, spans against documents,
     labels, masks (drawn again), digests, and the sums of the ledger.
     """
-    from clozemill import tables
+    from clozemill import data_tables
     from clozemill.pipeline.verify import verify_dataset
+    from clozemill.progress_bars import progress_bar
 
-    with tables.progress_bar(is_shown=not quiet) as on_progress:
+    with progress_bar(is_shown=not quiet) as on_progress:
         findings = verify_dataset(data, on_progress=on_progress)
-    show(tables.verify_view(data, findings), is_json)
+    show(data_tables.verify_printout(data, findings), is_json)
     return EXIT_FOUND if findings else 0
 
 
@@ -155,14 +169,15 @@ def convert(
     data: str, out: str, overwrite: bool, is_json: bool, quiet: bool, **settings: Any
 ) -> None:
     """Write a dataset in another format, compression or shard size; both digests stay."""
-    from clozemill import tables
+    from clozemill import data_tables
     from clozemill.pipeline.convert import convert_dataset
+    from clozemill.progress_bars import progress_bar
 
-    with tables.progress_bar(is_shown=not quiet) as on_progress:
+    with progress_bar(is_shown=not quiet) as on_progress:
         manifest = convert_dataset(
             data, out, **settings, overwrite=overwrite, on_progress=on_progress
         )
-    show(tables.rewritten_view(data, manifest, out), is_json)
+    show(data_tables.rewritten_printout(data, manifest, out), is_json)
 
 
 @click.command(
@@ -182,13 +197,14 @@ def remask(
 
     Settings that are not given stay as they are. Variant k stays variant k.
     """
-    from clozemill import tables
+    from clozemill import data_tables
     from clozemill.pipeline.remask import remask_dataset
+    from clozemill.progress_bars import progress_bar
 
     given = {name: value for name, value in settings.items() if value is not None}
-    with tables.progress_bar(is_shown=not quiet) as on_progress:
+    with progress_bar(is_shown=not quiet) as on_progress:
         manifest = remask_dataset(data, out, given, overwrite=overwrite, on_progress=on_progress)
-    show(tables.rewritten_view(data, manifest, out), is_json)
+    show(data_tables.rewritten_printout(data, manifest, out), is_json)
 
 
 def _at_least(least: int) -> click.IntRange:
@@ -232,7 +248,7 @@ def inspect(
     is_json: bool,
 ) -> None:
     """Show instances as text: A and B, what each variant hides, and where they came from."""
-    from clozemill import tables
+    from clozemill import data_tables
     from clozemill.pipeline.dataset import open_dataset
     from clozemill.pipeline.inspection import Inspector
     from clozemill.pipeline.inspection_text import render_instances
@@ -246,9 +262,13 @@ def inspect(
         numbers = _numbers(dataset, split, first, count)
     views = inspector.describe(split, numbers)
     if is_json:
-        print_text(json.dumps(tables.instances_data(views), indent=2) + "\n")
+        print_text(json.dumps(data_tables.instances_data(views), indent=2) + "\n")
         return
-    width, is_terminal = tables.output_width()
+    stored = min((len(view.variants) for view in views), default=0)
+    is_typed = click.get_current_context().get_parameter_source("variants") == COMMANDLINE
+    if is_typed and variants > stored:
+        tell(f"notice: --variants is {variants}, but {data} stores {stored}; these are shown.")
+    width, is_terminal = output_width()
     text = render_instances(views, width=width, is_terminal=is_terminal, most_variants=variants)
     print_text(text)
 

@@ -3,6 +3,7 @@
 import dataclasses
 import typing
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import click
@@ -24,7 +25,22 @@ _FLAGS = {
 }
 """Where a flag is not its field's name."""
 
+config_option = click.option(
+    "--config", "config_path", metavar="FILE.toml", help="Settings; flags win over it."
+)
+
 _READING_FIELDS = ("text_field", "layout", "input_format", "on_bad_input", "limit_documents")
+
+
+class CalledDefault(click.Option):
+    """An option whose default is known to a module that its verb alone imports.
+
+    `default` is a function that returns it. Help shows what click would call `(dynamic)`.
+    """
+
+    def get_default(self, ctx: click.Context, call: bool = True) -> Any:
+        """Return the default, called in help too."""
+        return super().get_default(ctx, call=True)
 
 
 def reading_options(command: Command) -> Command:
@@ -166,10 +182,18 @@ def pretrain_config_from_flags(
         recipe: Where neither file nor flags name one.
 
     Raises:
-        ConfigError: A setting cannot be used.
+        ConfigError: A setting cannot be used, or is not that of the run to continue from.
+        RunError: That run cannot be read.
     """
     in_file = read_config_file(config_path, PretrainConfig, verb="pretrain") if config_path else {}
-    return pretrain_config({"recipe": recipe}, in_file, _typed(context, flags))
+    typed = _typed(context, flags)
+    config = pretrain_config({"recipe": recipe}, in_file, typed)
+    # A recipe's size gives way to that of the run, as the default does.
+    if config.continue_from is not None and "model" in {**in_file, **typed}:
+        from clozemill.train.facts import check_size
+
+        check_size(config.model, Path(config.continue_from))
+    return config
 
 
 def _typed(context: click.Context, flags: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,13 +1,17 @@
-"""What verbs print. Nothing else in the project does."""
+"""How verbs print: results on standard output, and all else on standard error."""
 
 import contextlib
 import json
 import os
+import shutil
 import sys
 from collections.abc import Iterator
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import click
+
+if TYPE_CHECKING:
+    from clozemill.printouts import Printout
 
 EXIT_FOUND = 1
 """A check ran and found something."""
@@ -23,9 +27,14 @@ quiet_option = click.option("--quiet", is_flag=True, help="No progress on standa
 
 def fail(message: str, code: int) -> int:
     """Say what went wrong on standard error, and return the exit code."""
-    with reader_may_leave(sys.stderr):
-        click.echo(f"clozemill: {message}", err=True)
+    tell(f"clozemill: {message}")
     return code
+
+
+def tell(line: str) -> None:
+    """Say a line on standard error, where a notice or progress stands."""
+    with reader_may_leave(sys.stderr):
+        click.echo(line, err=True)
 
 
 def print_text(text: str) -> None:
@@ -48,6 +57,14 @@ def lead_nowhere(stream: TextIO) -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-def show(table: Any, is_json: bool) -> None:
-    """Print a `View` as JSON or for a person."""
-    print_text(json.dumps(table.data, sort_keys=True, indent=2) + "\n" if is_json else table.text)
+def show(printout: "Printout", is_json: bool) -> None:
+    """Print a result as JSON or for a person."""
+    print_text(
+        json.dumps(printout.data, sort_keys=True, indent=2) + "\n" if is_json else printout.text
+    )
+
+
+def output_width() -> tuple[int, bool]:
+    """Return the columns of standard output, and whether it is a terminal."""
+    is_terminal = sys.stdout.isatty()
+    return (shutil.get_terminal_size().columns if is_terminal else 100), is_terminal

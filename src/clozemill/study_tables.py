@@ -14,8 +14,8 @@ from clozemill.analysis.study_findings import (
     study_warnings,
 )
 from clozemill.analysis.study_plan import StudyPlan, Training
+from clozemill.printouts import Printout, new_table, render
 from clozemill.train.json_records import to_json
-from clozemill.views import View, new_table, render
 
 
 def plan_text(plan: StudyPlan) -> str:
@@ -48,7 +48,7 @@ def tell_training(training: Training, number: int, total: int) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def study_view(findings: Findings, out: Path) -> View:
+def study_printout(findings: Findings, out: Path) -> Printout:
     """Return what a study has found."""
     parts = [
         _seen_table(findings),
@@ -56,7 +56,7 @@ def study_view(findings: Findings, out: Path) -> View:
         *_difference_parts(findings),
         f"{out} holds study.json, with the curves of all trainings.",
     ]
-    return View(data=to_json(findings), text=render(*parts))
+    return Printout(data=to_json(findings), text=render(*parts))
 
 
 def _seen_table(findings: Findings) -> Table:

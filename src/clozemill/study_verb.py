@@ -7,10 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clozemill.options import pretrain_arguments, pretrain_config_from_flags, study_options
+from clozemill.options import (
+    config_option,
+    pretrain_arguments,
+    pretrain_config_from_flags,
+    study_options,
+)
 from clozemill.pipeline.errors import ConfigError, RunError
 from clozemill.printing import EXIT_INTERRUPTED, fail, json_option, quiet_option, show
-from clozemill.training_verbs import config_option
 
 if TYPE_CHECKING:
     from clozemill.train.config import PretrainConfig
@@ -116,7 +120,7 @@ def compare(
         return fail(f"{out} was asked to stop; the same command goes on.", EXIT_INTERRUPTED)
     if html:
         write_study_report(Path(html), Path(out).resolve().name, findings)
-    show(study_tables.study_view(findings, Path(out)), is_json)
+    show(study_tables.study_printout(findings, Path(out)), is_json)
     return 0
 
 

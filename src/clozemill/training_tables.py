@@ -14,6 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from clozemill.pipeline.inspection_text import visible
+from clozemill.printing import tell
+from clozemill.printouts import Printout, new_table, render
 from clozemill.train.evaluation import Evaluation
 from clozemill.train.export import ExportReport
 from clozemill.train.fill_mask import FilledMask, FilledText
@@ -22,7 +24,7 @@ from clozemill.train.plan import Plan
 from clozemill.train.pretrain import PretrainReport
 from clozemill.train.replay import Replay
 from clozemill.train.reporting import OnRow
-from clozemill.views import View, new_table, render
+from clozemill.values import fixed, megabytes, percent
 
 _SECONDS_BETWEEN_LINES = 10.0
 
@@ -60,22 +62,22 @@ class _Lines:
         now = time.monotonic()
         if not isinstance(row, TrainRow) or now - self._last >= _SECONDS_BETWEEN_LINES:
             self._last = now
-            print(row_text(row), file=sys.stderr, flush=True)
+            tell(row_text(row))
 
 
 def row_text(row: Row) -> str:
     """Return a row of the log as a line."""
     if isinstance(row, StartRow):
         lines = (
-            f"lines to beat: MLM {_number(row.context_free_loss)} nats without context "
-            f"(evenly {_number(row.even_loss)})"
+            f"lines to beat: MLM {fixed(row.context_free_loss)} nats without context "
+            f"(evenly {fixed(row.even_loss)})"
         )
         if row.nsp_length_accuracy is None:
             return lines
-        return f"{lines}, NSP accuracy {_percent(row.nsp_length_accuracy)} from lengths alone"
+        return f"{lines}, NSP accuracy {percent(row.nsp_length_accuracy)} from lengths alone"
     losses = (
-        f"MLM {_number(row.mlm_loss)} ({_percent(row.mlm_accuracy)}), "
-        f"NSP {_number(row.nsp_loss)} ({_percent(row.nsp_accuracy)})"
+        f"MLM {fixed(row.mlm_loss)} ({percent(row.mlm_accuracy)}), "
+        f"NSP {fixed(row.nsp_loss)} ({percent(row.nsp_accuracy)})"
     )
     if isinstance(row, EvaluationRow):
         return f"step {row.step}  {row.split}: {losses}"
@@ -83,15 +85,7 @@ def row_text(row: Row) -> str:
     return f"step {row.step}  epoch {row.epoch}  {losses}{speed}"
 
 
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
-
-
-def _percent(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1%}"
-
-
-def run_view(report: PretrainReport) -> View:
+def run_printout(report: PretrainReport) -> Printout:
     """Return how far a training came, and what its evaluations say beside the reference lines."""
     data = {
         "out": str(report.folder),
@@ -107,15 +101,15 @@ def run_view(report: PretrainReport) -> View:
     for row in evaluations[-_MOST_EVALUATIONS:]:
         table.add_row(
             str(row.step),
-            _number(row.mlm_loss),
-            _number(row.mask_only_loss),
-            _percent(row.mlm_accuracy),
-            _number(row.nsp_loss),
-            _percent(row.nsp_accuracy),
+            fixed(row.mlm_loss),
+            fixed(row.mask_only_loss),
+            percent(row.mlm_accuracy),
+            fixed(row.nsp_loss),
+            percent(row.nsp_accuracy),
         )
     starts = [row_text(row) for row in report.rows if isinstance(row, StartRow)]
     parts = [table] if evaluations else []
-    return View(data=data, text=render(*parts, *starts, _end_text(report)))
+    return Printout(data=data, text=render(*parts, *starts, _end_text(report)))
 
 
 _MOST_EVALUATIONS = 10
@@ -135,7 +129,7 @@ def _end_text(report: PretrainReport) -> str:
     )
 
 
-def replay_view(replay: Replay) -> View:
+def replay_printout(replay: Replay) -> Printout:
     """Return a step taken again, an instance a line, the largest loss first."""
     window = replay.result.window
     data = {
@@ -153,16 +147,16 @@ def replay_view(replay: Replay) -> View:
     # What is no number first: NaN compares with nothing.
     for i in sorted(replay.instances, key=lambda i: (i.is_finite, -i.mlm_loss)):
         counts = (i.number, i.variant, i.num_tokens, i.num_selected)
-        table.add_row(i.instance_id, *map(str, counts), _number(i.mlm_loss), _number(i.nsp_loss))
+        table.add_row(i.instance_id, *map(str, counts), fixed(i.mlm_loss), fixed(i.nsp_loss))
     means = (
-        f"whole step, with dropout: MLM {_number(window.mlm_loss_sum / max(1, window.selected))}, "
-        f"NSP {_number(window.nsp_loss_sum / max(1, window.pairs))}, gradient norm "
+        f"whole step, with dropout: MLM {fixed(window.mlm_loss_sum / max(1, window.selected))}, "
+        f"NSP {fixed(window.nsp_loss_sum / max(1, window.pairs))}, gradient norm "
         f"{replay.result.gradient_norm:.3f}; nothing was written."
     )
-    return View(data=data, text=render(table, means))
+    return Printout(data=data, text=render(table, means))
 
 
-def export_view(report: ExportReport) -> View:
+def export_printout(report: ExportReport) -> Printout:
     """Return what an export is and who has read it back."""
     data = {
         **dataclasses.asdict(report),
@@ -177,14 +171,14 @@ def export_view(report: ExportReport) -> View:
         f"{', '.join(report.files)}.\n"
         f"Read back by {readers}: nothing missing, nothing unexpected, equal logits.\n"
     )
-    return View(data=data, text=text)
+    return Printout(data=data, text=text)
 
 
-def filled_view(model: Path, filled: FilledText) -> View:
+def filled_printout(model: Path, filled: FilledText) -> Printout:
     """Return what an encoder expects at each mask."""
     data = {"model": str(model), **dataclasses.asdict(filled)}
     tables = [_mask_table(filled, mask) for mask in filled.masks]
-    return View(data=data, text=render(*tables).rstrip("\n") + "\n")
+    return Printout(data=data, text=render(*tables).rstrip("\n") + "\n")
 
 
 def _mask_table(filled: FilledText, mask: FilledMask) -> Table:
@@ -197,7 +191,7 @@ def _mask_table(filled: FilledText, mask: FilledMask) -> Table:
     return table
 
 
-def evaluation_view(found: Evaluation) -> View:
+def evaluation_printout(found: Evaluation) -> Printout:
     """Return losses and accuracies beside those of predictors that read no context."""
     row, lines = found.row, found.baselines
     data = {
@@ -212,21 +206,21 @@ def evaluation_view(found: Evaluation) -> View:
     }
     columns = ["", "model", "without context", "guessing"]
     table = new_table(f"{row.split}, variant {found.variant}", columns, right=(1, 2, 3))
-    loss, even = _number(row.mlm_loss), _number(lines.even_loss)
-    table.add_row("MLM loss", loss, _number(lines.context_free_loss), even)
-    table.add_row("  at [MASK]", _number(row.mask_only_loss), _number(lines.mask_token_loss), even)
-    accuracy = _percent(row.mlm_accuracy)
-    table.add_row("MLM accuracy", accuracy, _percent(lines.context_free_accuracy), "")
+    loss, even = fixed(row.mlm_loss), fixed(lines.even_loss)
+    table.add_row("MLM loss", loss, fixed(lines.context_free_loss), even)
+    table.add_row("  at [MASK]", fixed(row.mask_only_loss), fixed(lines.mask_token_loss), even)
+    accuracy = percent(row.mlm_accuracy)
+    table.add_row("MLM accuracy", accuracy, percent(lines.context_free_accuracy), "")
     if row.pairs:
-        even = _number(lines.nsp_even_loss)
-        table.add_row("NSP loss", _number(row.nsp_loss), _number(lines.nsp_length_loss), even)
+        even = fixed(lines.nsp_even_loss)
+        table.add_row("NSP loss", fixed(row.nsp_loss), fixed(lines.nsp_length_loss), even)
         table.add_row(
             "NSP accuracy",
-            _percent(row.nsp_accuracy),
-            _percent(lines.nsp_length_accuracy),
-            _percent(lines.nsp_majority_accuracy),
+            percent(row.nsp_accuracy),
+            percent(lines.nsp_length_accuracy),
+            percent(lines.nsp_majority_accuracy),
         )
-    return View(data=data, text=render(table, _evaluation_note(found)))
+    return Printout(data=data, text=render(table, _evaluation_note(found)))
 
 
 def _evaluation_note(found: Evaluation) -> str:
@@ -240,7 +234,7 @@ def _evaluation_note(found: Evaluation) -> str:
     return note
 
 
-def plan_view(plan: Plan) -> View:
+def plan_printout(plan: Plan) -> Printout:
     """Return what a training would be."""
     model, length, step, memory = plan.model, plan.length, plan.step, plan.memory
     masking = f"{length.num_variants:,}, each seen {length.exposures_per_variant:,.1f} times"
@@ -254,12 +248,12 @@ def plan_view(plan: Plan) -> View:
         ("tokens", f"{length.num_tokens:,.0f} without padding"),
         ("a step", f"{step.num_tokens:,.0f} tokens, {step.num_selected:,.0f} of them predicted"),
         ("", f"{step.flops / 1e9:,.1f} GFLOP, micro-batches of {step.micro_batch_size:,} rows"),
-        ("memory of a rank", f"{_megabytes(memory.total_bytes)}, and some 400 MB for Python"),
-        ("  weights", _megabytes(memory.weights_bytes)),
-        ("  gradients", _megabytes(memory.gradients_bytes)),
-        ("  optimizer", _megabytes(memory.optimizer_bytes)),
-        ("  activations", _megabytes(memory.activations_bytes)),
-        ("a checkpoint", _megabytes(model.checkpoint_bytes)),
+        ("memory of a rank", f"{megabytes(memory.total_bytes)}, and some 400 MB for Python"),
+        ("  weights", megabytes(memory.weights_bytes)),
+        ("  gradients", megabytes(memory.gradients_bytes)),
+        ("  optimizer", megabytes(memory.optimizer_bytes)),
+        ("  activations", megabytes(memory.activations_bytes)),
+        ("a checkpoint", megabytes(model.checkpoint_bytes)),
         ("time", _planned_time(plan)),
     ]
     table = new_table("plan", ["", ""], right=())
@@ -267,11 +261,7 @@ def plan_view(plan: Plan) -> View:
         table.add_row(*row)
     data = dataclasses.asdict(plan)
     data["memory"]["total_bytes"] = memory.total_bytes
-    return View(data=data, text=render(table).rstrip("\n") + "\n")
-
-
-def _megabytes(num_bytes: float) -> str:
-    return f"{num_bytes / 1e6:,.1f} MB"
+    return Printout(data=data, text=render(table).rstrip("\n") + "\n")
 
 
 def _planned_time(plan: Plan) -> str:

@@ -2,17 +2,16 @@
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from clozemill.options import pretrain_config_from_flags, pretrain_options
+from clozemill.options import config_option, pretrain_config_from_flags, pretrain_options
 from clozemill.pipeline.errors import ConfigError
-from clozemill.printing import EXIT_INTERRUPTED, json_option, quiet_option, show
+from clozemill.printing import EXIT_INTERRUPTED, json_option, quiet_option, show, tell
 
-config_option = click.option(
-    "--config", "config_path", metavar="FILE.toml", help="Settings; flags win over it."
-)
+if TYPE_CHECKING:
+    from clozemill.train.config import PretrainConfig
 
 
 @click.command(
@@ -51,25 +50,38 @@ def pretrain(
         from clozemill.train.plan import make_plan
 
         if _rank() == 0:
-            show(training_tables.plan_view(make_plan(config, num_ranks=_num_ranks())), is_json)
+            _tell_unsuited_recipe(config)
+            show(training_tables.plan_printout(make_plan(config, num_ranks=_num_ranks())), is_json)
         return 0
     if not config.out:
         raise ConfigError("--out is missing; say where the run is to be written.")
     if replay is not None:
         from clozemill.train.replay import replay_step
 
-        show(training_tables.replay_view(replay_step(config, replay)), is_json)
+        show(training_tables.replay_printout(replay_step(config, replay)), is_json)
         return 0
 
     from clozemill.train.pretrain import pretrain as run_pretraining
 
+    if _rank() == 0:
+        _tell_unsuited_recipe(config)
     with training_tables.live_rows(is_shown=not quiet) as on_row:
         report = run_pretraining(config, on_row=on_row)
     if report.rows:
         for notice in report.notices:
-            click.echo(f"notice: {notice}", err=True)
-        show(training_tables.run_view(report), is_json)
+            tell(f"notice: {notice}")
+        show(training_tables.run_printout(report), is_json)
     return 0 if report.is_done(config) else EXIT_INTERRUPTED
+
+
+def _tell_unsuited_recipe(config: "PretrainConfig") -> None:
+    """Say beforehand that a dataset is not what the recipe is for; it can be meant."""
+    from clozemill.pipeline.dataset import open_dataset
+    from clozemill.train.config import unsuited_recipe
+
+    text = unsuited_recipe(config, open_dataset(config.data).manifest.build_config().recipe)
+    if text is not None:
+        tell(f"notice: {text}")
 
 
 def _rank() -> int:
@@ -134,7 +146,8 @@ def plan(
     found = make_plan(config, num_ranks=ranks, tokens_per_second=tokens_per_second)
     if measure:
         found = make_plan(config, tokens_per_second=measure_rate(config))
-    show(training_tables.plan_view(found), is_json)
+    _tell_unsuited_recipe(config)
+    show(training_tables.plan_printout(found), is_json)
 
 
 tokenizer_option = click.option(
@@ -167,8 +180,8 @@ def export(run: str, out: str, tokenizer: str | None, overwrite: bool, is_json: 
         overwrite=overwrite,
     )
     for notice in report.notices:
-        click.echo(f"notice: {notice}", err=True)
-    show(training_tables.export_view(report), is_json)
+        tell(f"notice: {notice}")
+    show(training_tables.export_printout(report), is_json)
 
 
 @click.command(
@@ -196,7 +209,7 @@ def fill_mask(model: str, text: str, top_k: int, tokenizer: str | None, is_json:
     encoder = find_encoder(Path(model))
     own = find_tokenizer(encoder, None if tokenizer is None else Path(tokenizer))
     filled = fill(encoder.model, own, text, top_k=top_k)
-    show(training_tables.filled_view(encoder.folder, filled), is_json)
+    show(training_tables.filled_printout(encoder.folder, filled), is_json)
 
 
 @click.command(
@@ -212,7 +225,11 @@ def fill_mask(model: str, text: str, top_k: int, tokenizer: str | None, is_json:
     help="Which instances.",
 )
 @click.option(
-    "--variant", type=click.IntRange(0, 2**31), default=0, show_default=True, help="Which masking."
+    "--variant",
+    type=click.IntRange(0, 2**31),
+    default=0,
+    show_default=True,
+    help="Which masking; one that is not stored is drawn by the same rule.",
 )
 @click.option("--instances", type=click.IntRange(min=1), help="The first so many; by default all.")
 @click.option(
@@ -246,10 +263,11 @@ def evaluate(
 ) -> None:
     """Measure an encoder on a dataset: losses and accuracies beside the lines to beat.
 
-    MODEL is a run, a checkpoint, or a folder with an export or another Hugging Face BERT. The
-    masks are stored ones, so the number is the same every time; it is the one that a run logs.
+    MODEL is a run, a checkpoint, or a folder with an export or another Hugging Face BERT. A
+    variant's masks are always the same, so the number is too; that of variant 0 is what a run logs.
     """
-    from clozemill import tables, training_tables
+    from clozemill import training_tables
+    from clozemill.progress_bars import progress_bar
     from clozemill.train.evaluation import EvaluationSettings, evaluate_encoder
 
     settings = EvaluationSettings(
@@ -260,6 +278,6 @@ def evaluate(
         threads=threads,
         micro_batch_size=micro_batch_size,
     )
-    with tables.progress_bar(is_shown=not quiet) as on_progress:
+    with progress_bar(is_shown=not quiet) as on_progress:
         found = evaluate_encoder(Path(model), Path(data), settings, on_progress=on_progress)
-    show(training_tables.evaluation_view(found), is_json)
+    show(training_tables.evaluation_printout(found), is_json)

@@ -78,6 +78,11 @@ def ids_of(numbers: Any) -> Any:
     return ids.view(np.uint8)
 
 
+def unchanged(columns: InstanceColumns, dataset: Dataset) -> InstanceColumns:
+    """The fault is in the settings."""
+    return columns
+
+
 def cap_of_20(columns: InstanceColumns, dataset: Dataset) -> InstanceColumns:
     return masks_drawn(columns, rule_of(dataset)._replace(max_predictions=20))
 
@@ -107,6 +112,21 @@ def one_seed_for_every_shard(columns: InstanceColumns, dataset: Dataset) -> Inst
     return masks_drawn(columns, rule_of(dataset), ids_of(np.arange(len(columns.instance_ids))))
 
 
+def one_seed_for_every_shard_after_variant_0(
+    columns: InstanceColumns, dataset: Dataset
+) -> InstanceColumns:
+    """Masks repeat in all variants but the first."""
+    shared = one_seed_for_every_shard(columns, dataset).masks
+    assert columns.masks is not None
+    assert shared is not None
+    pairs = zip(_overlays(columns.masks), _overlays(shared), strict=True)
+    chosen = [
+        own if overlay % columns.num_variants == 0 else other
+        for overlay, (own, other) in enumerate(pairs)
+    ]
+    return columns._replace(masks=_joined(chosen, columns.masks))
+
+
 def only_mask_tokens(columns: InstanceColumns, dataset: Dataset) -> InstanceColumns:
     rule = rule_of(dataset)
     return masks_drawn(columns, rule._replace(mask_threshold=1 << 53))
@@ -128,12 +148,11 @@ def repeats_left_out(columns: InstanceColumns, dataset: Dataset) -> InstanceColu
     """Drawn with replacement, each position kept once: too few."""
     masks = drawn_with_replacement(columns, dataset).masks
     assert masks is not None
-    overlay = np.repeat(np.arange(len(masks.starts) - 1), np.diff(masks.starts))
-    is_new = np.ones(len(overlay), np.bool_)
-    is_new[1:] = (overlay[1:] != overlay[:-1]) | (masks.positions[1:] != masks.positions[:-1])
-    counts = np.bincount(overlay[is_new], minlength=len(masks.starts) - 1)
-    kept = MaskBatch(masks.positions[is_new], masks.token_ids[is_new], starts_of(counts))
-    return columns._replace(masks=kept)
+    overlays = []
+    for positions, shown in _overlays(masks):
+        kept, first = np.unique(positions, return_index=True)
+        overlays.append((kept, shown[first]))
+    return columns._replace(masks=_joined(overlays, masks))
 
 
 def equal_variants(columns: InstanceColumns, dataset: Dataset) -> InstanceColumns:
@@ -178,6 +197,90 @@ def _selected_words(words: list[Any], asked: int, rng: np.random.Generator) -> A
         if len(chosen) + len(words[place]) <= asked:
             chosen.extend(words[place])
     return np.sort(np.array(chosen, np.int64))
+
+
+Weights: TypeAlias = Callable[[Any, Any, int], Any]
+"""Returns how likely each maskable position is selected, from its token ids, positions, border."""
+
+
+def _selected_by(columns: InstanceColumns, dataset: Dataset, weights: Weights) -> InstanceColumns:
+    """Return instances with as many selected positions as before, drawn by weights."""
+    masks, rule, rng = columns.masks, rule_of(dataset), _generator(columns)
+    assert masks is not None
+    positions = masks.positions.copy()
+    for overlay, (begin, end) in enumerate(zip(masks.starts[:-1], masks.starts[1:], strict=True)):
+        instance = overlay // columns.num_variants
+        maskable = _maskable(columns, instance, rule)
+        border = columns.tokens.segment_b_start[instance]
+        weight = weights(_tokens(columns, instance)[maskable], maskable, border)
+        share = weight / weight.sum()
+        positions[begin:end] = np.sort(rng.choice(maskable, end - begin, replace=False, p=share))
+    masks = _acted(columns, masks._replace(positions=positions), rule, rng)
+    return columns._replace(masks=masks)
+
+
+def one_token_half_as_often(columns: InstanceColumns, dataset: Dataset) -> InstanceColumns:
+    """The full stop is selected half as often as others."""
+    stop = load_tokenizer(dataset.tokenizer_path).pieces.index(".")
+    return _selected_by(columns, dataset, lambda ids, *_: np.where(ids == stop, 0.5, 1.0))
+
+
+def b_half_as_often(columns: InstanceColumns, dataset: Dataset) -> InstanceColumns:
+    def weights(_ids: Any, positions: Any, border: int) -> Any:
+        return np.where(positions < border, 1.0, 0.5)
+
+    return _selected_by(columns, dataset, weights)
+
+
+def continuations_half_as_often(columns: InstanceColumns, dataset: Dataset) -> InstanceColumns:
+    """Pieces that continue a word are selected half as often."""
+    continues = rule_of(dataset).is_continuation
+    return _selected_by(columns, dataset, lambda ids, *_: np.where(continues[ids], 0.5, 1.0))
+
+
+def tokens_under_word_masks(columns: InstanceColumns, dataset: Dataset) -> InstanceColumns:
+    return masks_drawn(columns, rule_of(dataset)._replace(is_word=False))
+
+
+def last_random_tokens_left_out(columns: InstanceColumns, dataset: Dataset) -> InstanceColumns:
+    """The last tenth of the vocabulary is never drawn."""
+    rule = rule_of(dataset)
+    size = len(rule.random_ids) * 9 // 10
+    return masks_drawn(columns, rule._replace(random_ids=rule.random_ids[:size]))
+
+
+def one_random_token_drawn_tenfold(columns: InstanceColumns, dataset: Dataset) -> InstanceColumns:
+    rule = rule_of(dataset)
+    more = np.append(rule.random_ids, [rule.random_ids[7]] * 9)
+    return masks_drawn(columns, rule._replace(random_ids=more))
+
+
+def rounded_down(columns: InstanceColumns, dataset: Dataset) -> InstanceColumns:
+    """Of numbers to be rounded at random, the larger ones lose a position."""
+    rule, rng = rule_of(dataset), _generator(columns)
+    assert columns.masks is not None
+    overlays = _overlays(columns.masks)
+    for overlay, (positions, shown) in enumerate(overlays):
+        num_maskable = len(_maskable(columns, overlay // columns.num_variants, rule))
+        if len(positions) > int(rule.masked_lm_prob * num_maskable):
+            lost = rng.integers(len(positions))
+            overlays[overlay] = np.delete(positions, lost), np.delete(shown, lost)
+    return columns._replace(masks=_joined(overlays, columns.masks))
+
+
+def _overlays(masks: MaskBatch) -> list[tuple[Any, Any]]:
+    """Return positions and shown ids of each variant of each instance."""
+    ends = masks.starts[1:-1]
+    return list(zip(np.split(masks.positions, ends), np.split(masks.token_ids, ends), strict=True))
+
+
+def _joined(overlays: list[tuple[Any, Any]], masks: MaskBatch) -> MaskBatch:
+    """Return the masks of overlays, of the types of others."""
+    return MaskBatch(
+        np.concatenate([positions for positions, _ in overlays]).astype(masks.positions.dtype),
+        np.concatenate([shown for _, shown in overlays]).astype(masks.token_ids.dtype),
+        starts_of([len(positions) for positions, _ in overlays]),
+    )
 
 
 def _acted(

@@ -131,6 +131,17 @@ def drop_tenth_of_document_rows(documents: pa.Table) -> pa.Table:
     return documents.filter(pa.array([document_id[15] >= 26 for document_id in ids]))
 
 
+def list_a_document_twice(documents: pa.Table) -> pa.Table:
+    """Give the last document a second row."""
+    return pa.concat_tables([documents, documents.slice(documents.num_rows - 1)])
+
+
+def halve_expected_next(documents: pa.Table) -> pa.Table:
+    """Let every document expect half as many next pairs."""
+    halves = [number and number / 2 for number in documents["expected_next"].to_pylist()]
+    return with_column(documents, "expected_next", halves)
+
+
 def _of_one_validation_document(rows: Rows) -> pa.Array:
     first = [spans[0]["document_id"] for spans in rows["validation"]["spans"].to_pylist()]
     return pa.array([document_id == first[0] for document_id in first])

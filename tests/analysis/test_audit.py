@@ -57,6 +57,11 @@ def test_groups_come_least_probable_first_and_pass_within_their_interval(data: P
         assert group.low <= group.observed <= group.high
 
 
+def test_what_has_nothing_to_test_has_no_verdict(data: Path) -> None:
+    [answer] = audited(data, AuditSettings(only=("sampled_passes",))).answers
+    assert (answer.verdict, answer.reason) == ("not asked", "nothing to test")
+
+
 def test_offences_are_counted_and_kept(data: Path, tmp_path: Path) -> None:
     wrong = plant(data, tmp_path / "wrong", separators_selected)
     only = ("special_tokens_selected",)

@@ -10,12 +10,13 @@ from typing import Any
 import duckdb
 import numpy as np
 import pytest
+from tests.analysis.plain_dataset import PlainDataset
 from tests.analysis.readings import rows
 from tests.pipeline.small_datasets import build_small, spoil
 
 from clozemill.analysis.db import open_database
 from clozemill.pipeline.columns import InstanceColumns
-from clozemill.pipeline.dataset import Dataset, open_dataset
+from clozemill.pipeline.dataset import open_dataset
 from clozemill.pipeline.errors import ConfigError, DatasetError
 from clozemill.pipeline.instances import MaskBatch, starts_of
 
@@ -28,7 +29,7 @@ FORMATS = [
 ]
 
 Built = Callable[..., Path]
-Row = tuple[Any, ...]
+VIEWS = ("instances", "spans", "pairs", "documents", "tokens", "variants", "masks", "vocab")
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +53,7 @@ def data(build_data: Built) -> Path:
 
 
 @pytest.fixture(scope="module")
-def plain(data: Path) -> "PlainDataset":
+def plain(data: Path) -> PlainDataset:
     return PlainDataset(open_dataset(data))
 
 
@@ -61,137 +62,8 @@ def session(data: Path) -> duckdb.DuckDBPyConnection:
     return open_database(data)
 
 
-class PlainDataset:
-    """Every row of a dataset as Python objects, and what the views should make of them."""
-
-    def __init__(self, dataset: Dataset) -> None:
-        self.instances = [
-            {**row, "split": split, "instance": number}
-            for split in dataset.splits
-            for number, row in enumerate(
-                row for batch in dataset.batches(split) for row in batch.to_pylist()
-            )
-        ]
-        self.documents = [row for batch in dataset.documents() for row in batch.to_pylist()]
-        vocab = dataset.tokenizer_path / "vocab.txt"
-        self.pieces = vocab.read_text().splitlines()
-        assert len(self.instances) > 300
-        assert len(self.documents) == 60
-
-    def is_special(self, token_id: int) -> bool:
-        return self.pieces[token_id] in ("[PAD]", "[CLS]", "[SEP]", "[MASK]")
-
-    def word_lengths(self, input_ids: list[int]) -> list[int]:
-        words: list[list[int]] = []
-        for token_id in input_ids:
-            continues = self.pieces[token_id].startswith("##") and not self.is_special(words[-1][0])
-            if continues:
-                words[-1].append(token_id)
-            else:
-                words.append([token_id])
-        return [0 if self.is_special(word[0]) else len(word) for word in words for _ in word]
-
-    def instance_rows(self) -> list[Row]:
-        return [
-            (
-                row["split"],
-                row["instance"],
-                row["instance_id"].hex(),
-                row["source"],
-                row["next_sentence_label"],
-                row["num_chunk_sentences"],
-                len(row["input_ids"]),
-                sum(not self.is_special(token_id) for token_id in row["input_ids"]),
-                row["segment_b_start"],
-                len(row["masks"]),
-                row["input_ids"],
-            )
-            for row in self.instances
-        ]
-
-    def span_rows(self) -> list[Row]:
-        return [
-            (
-                row["split"],
-                row["instance"],
-                number,
-                span["document_id"].hex(),
-                span["first_sentence"],
-                span["num_sentences"],
-                span["cut_front"],
-                span["cut_back"],
-            )
-            for row in self.instances
-            for number, span in enumerate(row["spans"])
-        ]
-
-    def variant_rows(self) -> list[Row]:
-        return [
-            (
-                row["split"],
-                row["instance"],
-                row["source"],
-                variant,
-                len(row["input_ids"]),
-                sum(not self.is_special(token_id) for token_id in row["input_ids"]),
-                row["segment_b_start"],
-                row["input_ids"],
-                self.word_lengths(row["input_ids"]),
-                len(overlay),
-                overlay,
-                [selected["position"] for selected in overlay],
-            )
-            for row in self.instances
-            for variant, overlay in enumerate(row["masks"])
-        ]
-
-    def mask_rows(self) -> list[Row]:
-        return [
-            (row["split"], row["instance"], row["source"], variant, *self.mask_of(row, selected))
-            for row in self.instances
-            for variant, overlay in enumerate(row["masks"])
-            for selected in overlay
-        ]
-
-    def mask_of(self, row: dict[str, Any], selected: dict[str, int]) -> Row:
-        position, shown = selected["position"], selected["token_id"]
-        original = row["input_ids"][position]
-        is_mask = self.pieces[shown] == "[MASK]"
-        return (
-            position,
-            original,
-            self.pieces[original],
-            shown,
-            self.pieces[shown],
-            "mask" if is_mask else "keep" if shown == original else "random",
-            self.word_lengths(row["input_ids"])[position],
-            "A" if position < row["segment_b_start"] else "B",
-            (position + 0.5) / len(row["input_ids"]),
-        )
-
-    def document_rows(self) -> list[Row]:
-        return [(row["document_id"].hex(), *list(row.values())[1:]) for row in self.documents]
-
-    def vocab_rows(self) -> list[Row]:
-        return [
-            (
-                token_id,
-                piece,
-                self.is_special(token_id),
-                piece == "[UNK]",
-                token_id >= 5,
-                piece.startswith("##"),
-            )
-            for token_id, piece in enumerate(self.pieces)
-        ]
-
-    def rows_of(self, view: str) -> list[Row]:
-        made: list[Row] = getattr(self, f"{view.removesuffix('s')}_rows")()
-        return made
-
-
 @pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("view", ["instances", "spans", "documents", "variants", "masks", "vocab"])
+@pytest.mark.parametrize("view", VIEWS)
 def test_view_has_the_rows_of_a_plain_recount(
     data: Path, plain: PlainDataset, view: str, threads: int
 ) -> None:
@@ -229,7 +101,7 @@ def test_formats_and_compressions_give_the_same_numbers(
     build_data: Built, plain: PlainDataset, format: str, compression: str
 ) -> None:
     connection = open_database(build_data(format=format, compression=compression), threads=1)
-    for view in ("instances", "spans", "variants", "masks"):
+    for view in ("instances", "spans", "pairs", "tokens", "variants", "masks"):
         assert rows(connection, f"from {view}") == plain.rows_of(view)
 
 
@@ -253,7 +125,7 @@ def test_rate_counts_instances_with_nothing_selected(build_data: Built, tmp_path
     folder = build_small(tmp_path)
     spoil(folder, without_every_second_overlay)
     plain = PlainDataset(open_dataset(folder))
-    counts = [(len(row[10]), row[5]) for row in plain.variant_rows()]
+    counts = [(len(row[-1]), row[5]) for row in plain.variant_rows()]
     assert sum(selected == 0 for selected, _ in counts) > 10
     selected, maskable = (sum(column) for column in zip(*counts, strict=True))
     connection = open_database(folder)
@@ -297,10 +169,10 @@ def test_packed_blocks_are_of_segment_a_alone(build_data: Built) -> None:
 def test_variables_hold_the_settings_and_the_special_ids(
     session: duckdb.DuckDBPyConnection,
 ) -> None:
-    names = ("masked_lm_prob", "max_predictions", "recipe", "mask_id", "num_ordinary")
+    names = ("masked_lm_prob", "max_predictions", "recipe", "mask_id")
     values = ", ".join(f"getvariable('{name}')" for name in names)
     assert rows(session, f"select {values}, getvariable('pieces')[3]") == [
-        (0.15, 8, "bert", 4, 252, "[CLS]")
+        (0.15, 8, "bert", 4, "[CLS]")
     ]
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any, NamedTuple
 
+import duckdb
 import pytest
 from tests.pipeline.small_corpora import (
     make_texts,
@@ -170,11 +171,21 @@ def test_neighbouring_variants(counted: Recounted) -> None:
     assert found == pytest.approx([equal, len(chances), sum(chances)])
 
 
+def looked_at(counted: Recounted) -> list[Overlay]:
+    """Return one variant of each instance, by DuckDB's hash of the instance's number."""
+    size = len(counted.overlays)
+    hashes = duckdb.sql(f"select hash(i::bigint) from range({size}) as t (i) order by i").fetchall()
+    return [
+        variants[hashed % len(variants)]
+        for variants, (hashed,) in zip(counted.overlays, hashes, strict=True)
+    ]
+
+
 def test_masks_of_different_instances(counted: Recounted) -> None:
     masks: dict[tuple[int, int], Counter[tuple[int, ...]]] = defaultdict(Counter)
-    for first, *_ in counted.overlays:
-        places = tuple(first.maskable.index(position) for position in first.positions)
-        masks[len(first.maskable), len(places)][places] += 1
+    for overlay in looked_at(counted):
+        places = tuple(overlay.maskable.index(position) for position in overlay.positions)
+        masks[len(overlay.maskable), len(places)][places] += 1
     expected = {
         (m, n): [
             masks[m, n].total() - len(masks[m, n]),
@@ -193,23 +204,78 @@ def test_masks_of_different_instances(counted: Recounted) -> None:
     assert found == expected
 
 
-def test_what_is_shown(counted: Recounted) -> None:
-    tokenizer = counted.tokenizer
+def test_random_tokens_of_different_instances(counted: Recounted) -> None:
     is_all = counted.dataset.manifest.configuration["random_tokens"] == "all"
-    pool = set(range(tokenizer.vocab_size) if is_all else tokenizer.ordinary_ids.tolist())
-    actions: Counter[str] = Counter()
-    draws = []
-    for overlay in (overlay for variants in counted.overlays for overlay in variants):
-        for position, shown in zip(overlay.positions, overlay.shown, strict=True):
-            original = overlay.row["input_ids"][position]
-            if original in pool:
-                is_mask, is_kept = shown == tokenizer.mask_id, shown == original
-                actions["mask" if is_mask else "keep" if is_kept else "random"] += 1
-                if not is_mask and not is_kept:
-                    draws.append((original, shown))
+    tokenizer = counted.tokenizer
+    num_pool = tokenizer.vocab_size - 1 if is_all else len(tokenizer.ordinary_ids)
+    tokens: dict[int, Counter[tuple[int, ...]]] = defaultdict(Counter)
+    for overlay in looked_at(counted):
+        ids = overlay.row["input_ids"]
+        drawn = tuple(
+            shown
+            for position, shown in zip(overlay.positions, overlay.shown, strict=True)
+            if shown not in (ids[position], tokenizer.mask_id)
+        )
+        tokens[len(drawn)][drawn] += 1
+    expected = {
+        r: [
+            tokens[r].total() - len(tokens[r]),
+            min(total, total * (total - 1) / 2 / (num_pool - 1) ** r),
+        ]
+        for r in tokens
+        if r > 1 and (total := tokens[r].total()) > 1
+    }
+    found = {
+        row["num_random"]: pytest.approx([float(row["observed"]), row["expected"]])
+        for row in counted.answers["repeated_random_tokens"]
+    }
+    assert len(expected) > 1
+    assert found == expected
+
+
+def random_draws(counted: Recounted) -> tuple[list[int], list[tuple[int, int]]]:
+    """Return ids that look random when drawn, in order, and original and shown id of each draw."""
+    tokenizer = counted.tokenizer
+    pool = pool_of(counted)
+    draws = [
+        (original, shown)
+        for original, shown in acted(counted)
+        if shown not in (tokenizer.mask_id, original)
+    ]
+    return sorted(pool - {tokenizer.mask_id}), draws
+
+
+def pool_of(counted: Recounted) -> set[int]:
+    """Return the ids that random tokens are drawn from."""
+    is_all = counted.dataset.manifest.configuration["random_tokens"] == "all"
+    size, ordinary = counted.tokenizer.vocab_size, counted.tokenizer.ordinary_ids
+    return set(range(size) if is_all else ordinary.tolist())
+
+
+def acted(counted: Recounted) -> list[tuple[int, int]]:
+    """Return original and shown id of every selected position whose original may be drawn."""
+    pool = pool_of(counted)
+    return [
+        (overlay.row["input_ids"][position], shown)
+        for variants in counted.overlays
+        for overlay in variants
+        for position, shown in zip(overlay.positions, overlay.shown, strict=True)
+        if overlay.row["input_ids"][position] in pool
+    ]
+
+
+def test_what_is_shown(counted: Recounted) -> None:
+    mask_id = counted.tokenizer.mask_id
+    actions = Counter(
+        "mask" if shown == mask_id else "keep" if shown == original else "random"
+        for original, shown in acted(counted)
+    )
     found = {row["action"]: float(row["observed"]) for row in counted.answers["actions"]}
     assert found == actions
-    others = sorted(pool - {tokenizer.mask_id})
+
+
+def test_random_tokens_by_id(counted: Recounted) -> None:
+    others, draws = random_draws(counted)
     assert {
         row["token_id"]: [row["observed"], row["trials"], row["probability"]]
         for row in counted.answers["random_tokens_by_id"]
@@ -221,10 +287,29 @@ def test_what_is_shown(counted: Recounted) -> None:
         ]
         for token in others
     }
-    by_band = counted.answers["random_tokens_by_band"]
-    assert len(by_band) == 50
-    assert sum(row["observed"] for row in by_band) == len(draws)
-    assert sum(row["expected"] for row in by_band) == pytest.approx(len(draws))
+
+
+def test_bands_of_random_tokens(counted: Recounted) -> None:
+    others, draws = random_draws(counted)
+    sizes = [len(others) // 50 + (band < len(others) % 50) for band in range(50)]
+    starts = [sum(sizes[:band]) for band in range(50)]
+    found = {row["band"]: numbers(row) for row in counted.answers["random_tokens_by_band"]}
+    assert len(draws) > 500
+    assert found == {
+        band + 1: pytest.approx(band_law(set(others[start : start + size]), len(others), draws))
+        for band, (start, size) in enumerate(zip(starts, sizes, strict=True))
+    }
+
+
+def band_law(band: set[int], size: int, draws: list[tuple[int, int]]) -> list[float]:
+    """Return observed, trials, expected and variance of the draws that fall into a band."""
+    chances = [Fraction(len(band) - (original in band), size - 1) for original, _ in draws]
+    return [
+        float(sum(shown in band for _, shown in draws)),
+        float(len(draws)),
+        float(sum(chances)),
+        float(sum(chance * (1 - chance) for chance in chances)),
+    ]
 
 
 def test_probabilities_of_actions_add_up(counted: Recounted) -> None:

@@ -2,87 +2,13 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.analysis import pair_faults as faults
+from tests.analysis.fault_tables import PACKED_FAULTS, PAIR_FAULTS
 from tests.analysis.pair_datasets import build_small, failed_questions
 
 from clozemill.pipeline.dataset import Dataset
-
-train = faults.of_train
-
-PAIR_FAULTS: dict[str, tuple[dict[str, Any], set[str]]] = {
-    "labels are shifted by one row": (
-        {"rows": train(faults.shift_labels)},
-        {
-            "chunk_sentences",
-            "documents_in_pairs",
-            "forced_pairs",
-            "label_coin",
-            "ledger_pairs",
-            "next_pairs_adjacent",
-            "random_pairs_elsewhere",
-        },
-    ),
-    "random partners are of the same document": (
-        {"rows": train(faults.draw_random_from_a)},
-        {"random_pairs_elsewhere"},
-    ),
-    "the rows of a tenth of the documents are dropped": (
-        {"rows": train(faults.drop_tenth_of_documents)},
-        {"documents_in_pairs", "ledger_pairs"},
-    ),
-    "a tenth of the documents is dropped with its rows": (
-        {
-            "rows": train(faults.drop_tenth_of_documents),
-            "documents": faults.drop_tenth_of_document_rows,
-        },
-        {"ledger_documents", "ledger_pairs", "spans_in_documents"},
-    ),
-    "a validation document is in train": (
-        {"rows": faults.move_validation_document},
-        {"ledger_pairs", "shared_documents", "spans_in_documents"},
-    ),
-    "a validation document is in train too": (
-        {"rows": faults.copy_validation_document},
-        {
-            "distinct_instances",
-            "documents_in_pairs",
-            "ledger_pairs",
-            "shared_documents",
-            "spans_in_documents",
-        },
-    ),
-    "every shard holds the same rows": (
-        {"rows": train(faults.repeat_first_shard)},
-        # Every coin counts seven times, so that even a small excess of one side is too large.
-        {"distinct_instances", "documents_in_pairs", "label_coin", "ledger_pairs"},
-    ),
-    "a [SEP] is missing": ({"rows": train(faults.lose_separators)}, {"separators"}),
-    "A is empty": (
-        {"rows": train(faults.empty_first_segments)},
-        {"documents_in_pairs", "ledger_pairs", "pair_segments"},
-    ),
-    "a third was to be held out": ({"validation_fraction": 0.33}, {"validation_share"}),
-    "half of a source was to be left out": (
-        {"source_weight": [["news", 0.5]]},
-        {"sampled_passes"},
-    ),
-    "a source was to be drawn twice": ({"source_weight": [["news", 2.0]]}, {"document_passes"}),
-}
-
-PACKED_FAULTS: dict[str, tuple[dict[str, Any], set[str]]] = {
-    "the rows of a tenth of the documents are dropped": (
-        {"rows": train(faults.drop_tenth_of_documents)},
-        {"documents_in_rows", "ledger_packed"},
-    ),
-    "every shard holds the same rows": (
-        {"rows": train(faults.repeat_first_shard)},
-        {"distinct_instances", "documents_in_rows", "ledger_packed"},
-    ),
-    "rows have a label": ({"rows": train(faults.label_packed_rows)}, {"packed_rows"}),
-}
 
 
 @pytest.fixture(scope="module")

@@ -102,6 +102,9 @@ def test_label_shares_and_their_standard_errors(
         assert (answer["num_random"], answer["num_next"]) == (num_random, num_next)
         assert answer["expected_share"] == pytest.approx(share, abs=1e-6)
         assert answer["standard_error"] == pytest.approx(error, abs=1e-6)
+        random_share = num_random / (num_random + num_next)
+        assert answer["random_share"] == pytest.approx(random_share, abs=1e-6)
+        assert answer["z"] == pytest.approx((random_share - share) / error, abs=1e-3)
 
 
 def test_lengths_and_padding(answers: dict[str, list[Row]], rows: list[Row]) -> None:

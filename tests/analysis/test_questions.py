@@ -6,6 +6,7 @@ from tests.pipeline.small_datasets import make_dataset
 
 from clozemill.analysis.questions import (
     CONDITIONS,
+    UNMET,
     WHOLE,
     Kind,
     Question,
@@ -19,6 +20,7 @@ SQL = """-- question: Is it so,
 --   or not?
 -- grain: one row
 -- passes: it is
+-- failure: a wrong one.
 -- kind: shares
 -- needs: pairs, not words
 -- A law
@@ -47,6 +49,7 @@ def test_a_file_is_its_header_its_law_and_its_sql() -> None:
         question="Is it so, or not?",
         grain="one row",
         passes="it is",
+        failure="a wrong one.",
         kind=Kind.SHARES,
         needs=("pairs", "not words"),
         law="A law of two lines.",
@@ -68,7 +71,10 @@ def test_every_file_is_a_question_with_known_needs() -> None:
     known = {*CONDITIONS, WHOLE}
     for asked in questions:
         assert {need.removeprefix("not ") for need in asked.needs} <= known, asked.name
+        assert set(asked.needs) <= UNMET.keys(), asked.name
         assert asked.question.endswith("?"), asked.name
+        assert asked.failure.endswith(".") == (asked.kind is not Kind.FIGURES), asked.name
+        assert asked.law == "" or asked.law.endswith("."), asked.name
 
 
 @pytest.mark.parametrize(

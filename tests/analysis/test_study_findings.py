@@ -27,7 +27,7 @@ from clozemill.analysis.study_records import (
 )
 from clozemill.pipeline.errors import RunError
 from clozemill.pipeline.files import write_json
-from clozemill.study_tables import study_view
+from clozemill.study_tables import study_printout
 from clozemill.train.json_records import to_json
 
 ARMS: dict[str, int | None] = {"static-1": 1, "static-10": 10, "dynamic": None}
@@ -117,20 +117,20 @@ def test_one_validation_document_says_nothing_of_others() -> None:
     one = DocumentLosses(mlm_loss_sums=(1.0,), selected=(3,))
     findings = found(3, planted=0.2, documents=one)
     assert [c.evaluation_noise for c in findings.comparisons] == [None] * len(findings.comparisons)
-    assert "higher than dynamic" in study_view(findings, Path("study")).text
+    assert "higher than dynamic" in study_printout(findings, Path("study")).text
 
 
 def test_a_dataset_without_pairs_is_shown_without_them() -> None:
     last = {**result("dynamic", 0, 4.0).evaluations[-1], "nsp_accuracy": None}
     findings = found(2, planted=0.0, evaluations=(last,))
-    assert "NSP" not in study_view(findings, Path("study")).text
+    assert "NSP" not in study_printout(findings, Path("study")).text
 
 
 def test_findings_are_read_as_they_were_written_and_fit_the_page(tmp_path: Path) -> None:
     findings = found(3, planted=0.2)
     write_json(tmp_path / STUDY_NAME, to_json(findings))
     assert read_findings(tmp_path) == findings
-    lines = study_view(findings, Path("study")).text.splitlines()
+    lines = study_printout(findings, Path("study")).text.splitlines()
     assert lines[-1] == "study holds study.json, with the curves of all trainings."
     verdict = next(line for line in lines if line.endswith("higher than dynamic"))
     assert verdict.startswith("static-1 ")
@@ -173,7 +173,7 @@ def test_the_noise_floor_is_told_of_the_reference_and_of_the_differences() -> No
 def warned(findings: Findings) -> list[str]:
     """Return the first words of each warning; what is printed has all of them."""
     told = list(study_warnings(findings))
-    printed = " ".join(study_view(findings, Path("study")).text.split())
+    printed = " ".join(study_printout(findings, Path("study")).text.split())
     assert all(text in printed for text in told)
     return [" ".join(text.split()[:3]) for text in told]
 

@@ -37,9 +37,11 @@ Run = Callable[..., Done]
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
     """Return a function that runs a command line as the installed program does."""
 
-    def run_command(*arguments: Any, typed: str = "") -> Done:
+    def run_command(*arguments: Any, typed: str = "", is_terminal: bool = False) -> Done:
+        stdin = io.StringIO(typed)
+        monkeypatch.setattr(stdin, "isatty", lambda: is_terminal)
         monkeypatch.setattr(sys, "argv", ["clozemill", *map(str, arguments)])
-        monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
+        monkeypatch.setattr(sys, "stdin", stdin)
         with pytest.raises(SystemExit) as left:
             cli.main()
         printed = capsys.readouterr()
@@ -163,6 +165,26 @@ def test_sql_reads_a_file_or_standard_input(run: Run, data: Path, tmp_path: Path
     assert run("sql", data, typed=SPECIALS + ";\n") == expected
 
 
+def test_a_row_of_nulls_is_an_empty_line(run: Run, data: Path) -> None:
+    assert run("sql", data, "select null as none").out == "none\n\n"
+
+
+def test_what_gives_no_rows_may_stand_before_a_query(run: Run, data: Path) -> None:
+    done = run("sql", data, "set variable x = 7; select getvariable('x') as x;")
+    assert done == Done(0, "x\n7\n", "")
+    pivot = "pivot vocab on is_special using count(*); "
+    assert run("sql", data, pivot).code == 0
+
+
+@pytest.mark.parametrize("query", ["select 1; select 2", "pivot vocab on is_special; select 2"])
+def test_rows_that_nobody_would_see_are_refused(run: Run, data: Path, query: str) -> None:
+    said = (
+        "these are 2 statements, and one before the last gives rows, which nobody would see; ask "
+        "one at a time."
+    )
+    assert run("sql", data, query) == Done(2, "", f"clozemill: {said}\n")
+
+
 @pytest.mark.parametrize(
     ("query", "said"),
     [
@@ -203,6 +225,18 @@ def test_sql_refuses_two_forms_at_once(run: Run, data: Path) -> None:
     done = run("sql", data, SPECIALS, "--csv", "--json")
     said = "--json, --csv and --parquet exclude each other; give one of them."
     assert done == Done(2, "", f"clozemill: {said}\n")
+
+
+@pytest.mark.parametrize("form", [["--parquet", "x.parquet"], ["--json"]])
+def test_a_prompt_has_more_answers_than_one_file_or_object_holds(
+    run: Run, data: Path, tmp_path: Path, form: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = run("sql", data, *form, typed=SPECIALS + ";\n", is_terminal=True)
+    said = f"{form[0]} gives one answer and a prompt has many; put the query on the command line."
+    assert done == Done(2, "", f"clozemill: {said}\n")
+    assert list(tmp_path.iterdir()) == []
+    assert run("sql", data, "--csv", typed="select 1 as x;\n", is_terminal=True).code == 0
 
 
 def test_text_in_a_table_stays_on_its_line(run: Run, data: Path) -> None:

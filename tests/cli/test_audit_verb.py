@@ -1,15 +1,27 @@
+import dataclasses
 import json
 import re
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
 from tests.analysis.faults import only_mask_tokens, plant
 from tests.analysis.small_findings import small_findings, write_findings
 from tests.pipeline.small_corpora import make_texts, small_build, write_json_lines, write_tokenizer
 
+from clozemill.analysis.audit import (
+    FALSE_ALARM_RATE,
+    Answer,
+    AuditReport,
+    AuditSettings,
+    run_audit,
+)
+from clozemill.analysis.db import MEMORY_LIMIT, open_database
 from clozemill.analysis.questions import all_questions
+from clozemill.audit_tables import audit_printout, rows_printout
 from clozemill.cli import cli
 from clozemill.pipeline.dataset import open_dataset
 from clozemill.pipeline.errors import ConfigError, RunError
@@ -48,6 +60,7 @@ def test_a_sound_dataset_passes_with_a_line_for_each_question(data: Path) -> Non
         "words_whole",
     ]
     assert [line.split()[-1] for line in lines[2:6]] == ["passed", "passed", "figures", "asked"]
+    assert "single tokens are masked, not words" in lines[5]
     assert lines[-1] == (
         "2 passed, 1 figures, 1 not asked; a sound dataset fails at most 1e-06 of the time."
     )
@@ -59,13 +72,44 @@ def test_a_failure_is_said_with_the_command_that_shows_its_rows(wrong: Path) -> 
     assert result.return_value == 1
     assert result.stderr == ""
     [line] = [line for line in result.stdout.splitlines() if "See:" in line]
-    command = f"clozemill audit {wrong} --only actions --rows"
+    command = f"clozemill audit {wrong} --only actions --show-rows"
     assert line.startswith("Do selected positions show [MASK], a random token and the original")
     assert line.endswith(f"See: {command}")
     rows = run(*command.split()[2:], "--quiet")
     assert rows.return_value == 1
     assert "mask" in rows.stdout
     assert "6 rows: one row per split and what is shown." in rows.stdout
+
+
+def test_the_command_that_shows_rows_is_one_that_a_shell_takes_and_asks_the_same(
+    wrong: Path,
+) -> None:
+    report = AuditReport(answers=(asked(wrong, "actions"),), false_alarm_rate=FALSE_ALARM_RATE)
+    text = audit_printout("my data", report, sample=40).text
+    assert text.splitlines()[-2].endswith(
+        " See: clozemill audit 'my data' --sample 40 --only actions --show-rows"
+    )
+
+
+def asked(data: Path, name: str) -> Answer:
+    dataset = open_dataset(data)
+    with open_database(dataset, threads=1) as connection:
+        return run_audit(connection, dataset.manifest, AuditSettings(only=(name,))).answers[0]
+
+
+def test_rows_of_any_kind_are_json_without_nan(data: Path) -> None:
+    rows = pa.table({"share": [float("nan")], "id": [b"\x01"], "count": [Decimal(3)]})
+    answer = dataclasses.replace(asked(data, "mask_rates"), rows=rows, num_rows=1)
+    report = AuditReport(answers=(answer,), false_alarm_rate=FALSE_ALARM_RATE)
+    printout = rows_printout("data", report)
+    assert printout.data["rows"]["mask_rates"] == [{"share": None, "id": "01", "count": 3}]
+    assert "1 rows: " in printout.text
+
+
+def test_help_shows_the_default_that_the_audit_has() -> None:
+    help_text = run("--help").stdout
+    assert f"[default: {FALSE_ALARM_RATE}]" in help_text
+    assert f"[default: {MEMORY_LIMIT}]" in help_text
 
 
 def test_json_has_all_questions_and_what_passes(data: Path) -> None:
@@ -98,7 +142,7 @@ def test_a_sample_leaves_questions_about_the_whole_unasked(data: Path) -> None:
     names = [*whole, "mask_rates"]
     counts = []
     for flags in ([], ["--sample", 1]):
-        result = run(data, *only(*names), "--rows", "--json", "--quiet", *flags)
+        result = run(data, *only(*names), "--show-rows", "--json", "--quiet", *flags)
         rows = json.loads(result.stdout)["rows"]
         counts.append(sum(row["num_maskable"] for row in rows["mask_rates"]))
     assert 0 < counts[1] <= counts[0]
@@ -110,7 +154,7 @@ def test_a_sample_leaves_questions_about_the_whole_unasked(data: Path) -> None:
 def test_an_unknown_question_is_refused_with_the_names_there_are(data: Path) -> None:
     error = run(data, "--only", "action").exception
     assert isinstance(error, ConfigError)
-    assert str(error).startswith("there is no audit 'action'; choose among actions, cap_on_")
+    assert str(error).startswith("there is no question 'action'; choose among actions, cap_on_")
 
 
 def test_a_rate_that_is_none_is_refused(data: Path) -> None:

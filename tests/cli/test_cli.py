@@ -57,7 +57,8 @@ def data(corpus: Path, vocab: Path) -> Path:
 def test_help_is_quick_to_import_nothing_heavy() -> None:
     code = (
         "import sys; from clozemill.cli import cli; cli.main(['--help'], standalone_mode=False); "
-        "assert not {'numba', 'pyarrow', 'torch', 'datasets', 'rich'} & set(sys.modules)"
+        "heavy = {'duckdb', 'numpy', 'numba', 'pyarrow', 'scipy', 'torch', 'datasets', 'rich'}; "
+        "assert not heavy & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 
@@ -123,6 +124,13 @@ def test_instances_that_are_not_there_cannot_be_inspected(
     assert message in done.stderr
 
 
+def test_inspect_says_that_fewer_variants_are_stored(data: Path) -> None:
+    done = run("inspect", data, "-n", "1", "--variants", "3")
+    assert done.returncode == 0
+    assert done.stderr == f"notice: --variants is 3, but {data} stores 2; these are shown.\n"
+    assert run("inspect", data, "-n", "1", "--variants", "2").stderr == ""
+
+
 def test_a_split_that_is_not_there_cannot_be_inspected(
     corpus: Path, vocab: Path, tmp_path: Path
 ) -> None:
@@ -179,7 +187,9 @@ def test_flags_win_over_the_configuration_file(corpus: Path, vocab: Path, tmp_pa
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["build"], "inputs, tokenizer and out must be given; see clozemill build --help."),
+        (["build"], "inputs, tokenizer and out must be given; first train a vocabulary, of"),
+        (["build", "x", "--out", "d"], "tokenizer must be given; first train a vocabulary, of the"),
+        (["build", "x", "--tokenizer", "v"], "out must be given; see clozemill build --help."),
         (["build", "x", "--seed", "-1"], "seed is -1; it must be between 0 and"),
         (["build", "x", "--source-weight", "wiki"], "source_weight is 'wiki'; write it as NAME="),
         (["build", "x", "--tokenizer", "no-such-folder/", "--out", "d"], "no-such-folder"),

@@ -9,7 +9,7 @@ from tests.analysis.small_studies import build_pairs
 
 from clozemill import cli
 from clozemill.analysis.study_findings import Findings
-from clozemill.study_tables import study_view
+from clozemill.study_tables import study_printout
 from clozemill.train.json_records import from_json, read_object
 
 FLAGS = (
@@ -41,7 +41,7 @@ def test_compare_prints_what_is_seen_what_is_lost_and_what_may_be_said(
         assert text in printed.out, text
     table = read_object(out / "study.json", format_version=1)
     findings = from_json(Findings, table, "study.json")
-    assert study_view(findings, out).text == printed.out
+    assert study_printout(findings, out).text == printed.out
     other = [*command, "--seeds", "2", "--learning-rate", "0.002"]
     monkeypatch.setattr(sys, "argv", ["clozemill", *map(str, other)])
     with pytest.raises(SystemExit) as left:

@@ -95,6 +95,44 @@ def test_pretrain_without_a_folder_to_write_is_refused(run: Run, data: Path) -> 
     assert done == (2, "", "clozemill: --out is missing; say where the run is to be written.\n")
 
 
+def test_a_model_that_is_not_the_one_to_continue_from_is_refused(
+    run: Run, data: Path, trained: Path, tmp_path: Path
+) -> None:
+    command = ("pretrain", data, "--out", tmp_path / "run", "--continue-from", trained)
+    command = (*command, "--steps", "1", "--precision", "fp32", "--threads", "1")
+    done = run(*command, "--model", "small")
+    said = (
+        f"model is small with the num_hidden_layers 4, but {trained}, which the run continues "
+        "from, has 2; leave model out."
+    )
+    assert done == Done(2, "", f"clozemill: {said}\n")
+    (tmp_path / "small.toml").write_text('model = "small"\n')
+    assert run(*command, "--config", tmp_path / "small.toml") == done
+    assert not (tmp_path / "run").exists()
+    # What nobody typed gives way: the default, and the size of a recipe.
+    assert run(*command, "--dry-run").code == 0
+    assert run(*command, "--recipe", "budget", "--next-sentence", "--dry-run").code == 0
+    assert run(*command, "--model", "tiny", "--quiet").code == 0
+
+
+def test_a_dataset_that_a_recipe_is_not_for_is_named_beforehand(run: Run, data: Path) -> None:
+    flags = ("--recipe", "roberta", "--model", "tiny", "--epochs", "1", "--warmup-share", "0.1")
+    notice = (
+        "notice: the recipe roberta is for a dataset that was built with --recipe roberta-full, "
+        f"but {data} was built with --recipe bert: its pairs are trained on without their labels.\n"
+    )
+    done = run("plan", data, *flags)
+    assert (done.code, done.err) == (0, notice)
+    assert run("pretrain", data, *flags, "--dry-run").err == notice
+    assert run("plan", data, *flags, "--next-sentence").err == ""
+
+
+def test_a_run_in_place_of_a_dataset_is_called_a_run(run: Run, data: Path, trained: Path) -> None:
+    done = run("evaluate", trained, trained)
+    said = f"{trained} is a training run and no dataset; its dataset is '{data}'."
+    assert done == Done(2, "", f"clozemill: {said}\n")
+
+
 # Plans
 
 

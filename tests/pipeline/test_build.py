@@ -603,7 +603,7 @@ def test_what_must_be_given_is_named(
 ) -> None:
     config = small_config(corpus, syllables, tmp_path / "out")
     empty: Any = () if missing == "inputs" else ""
-    with pytest.raises(ConfigError, match="inputs, tokenizer and out must be given"):
+    with pytest.raises(ConfigError, match=f"^{missing} must be given; "):
         build(dataclasses.replace(config, **{missing: empty}))
 
 

@@ -1,6 +1,7 @@
 import dataclasses
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,44 @@ def test_folder_without_a_manifest_says_what_to_do(tmp_path: Path):
         read_manifest(tmp_path)
     with pytest.raises(DatasetError, match="no such folder"):
         read_manifest(tmp_path / "no")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        (
+            "run.json",
+            '{"facts": {"dataset": {"path": "/data/wiki"}}}',
+            "is a training run and no dataset; its dataset is '/data/wiki'.",
+        ),
+        (
+            "state.json",
+            '{"state": {"facts": {"dataset": {"path": "/a\\u001b"}}}}',
+            "is a checkpoint and no dataset; its dataset is '/a\\x1b'.",
+        ),
+        (
+            "plan.json",
+            '{"config": {"data": "d"}}',
+            "is a study and no dataset; its dataset is 'd'.",
+        ),
+        ("plan.json", "[", "is a study and no dataset; give the dataset it is made from."),
+        ("run.json", '{"facts": 7}', "is a training run and no dataset; give the dataset it is "),
+        (
+            "config.json",
+            "{}",
+            "is a model and no dataset; give a folder that clozemill build wrote",
+        ),
+        (
+            "vocab.txt",
+            "",
+            "is a tokenizer and no dataset; build one with: clozemill build INPUT...",
+        ),
+    ],
+)
+def test_another_folder_is_called_what_it_is(tmp_path: Path, name: str, content: str, told: str):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(DatasetError, match=re.escape(f"{tmp_path} {told}")):
+        read_manifest(tmp_path)
 
 
 def test_a_folder_whose_name_is_no_text_is_refused(tmp_path: Path):

@@ -1,6 +1,7 @@
 -- question: Do selected positions show [MASK], a random token and the original as often as asked?
 -- grain: one row per split and what is shown
 -- passes: each count is that of independent draws
+-- failure: other probabilities than the settings', or one draw for several tokens.
 -- kind: shares
 -- needs: variants
 -- Exact: a binomial law for each action. A random token may be the original one, which then looks

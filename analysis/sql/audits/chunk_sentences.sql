@@ -1,6 +1,7 @@
 -- question: Are A and B made of the chunk that the pair was drawn from?
 -- grain: one row per instance whose spans do not fit its chunk
 -- passes: there is none
+-- failure: labels that have slipped to other rows, or segments cut after the pair was made.
 -- kind: offences
 -- needs: pairs
 -- A next B is the rest of the chunk after A. A random B displaces at least one sentence of it, if

@@ -1,6 +1,7 @@
 -- question: Does every document have one row, and passes only if it was kept?
 -- grain: one row per document that does not
 -- passes: there is none
+-- failure: a document that two tasks wrote, or parts of two builds.
 -- kind: offences
 with final as (
     select

@@ -1,6 +1,7 @@
 -- question: Is every instance there once, over all shards and splits?
 -- grain: one row per instance id that is there more often
 -- passes: there is none
+-- failure: a shard that was copied, or rows of two builds.
 -- kind: offences
 -- An id is a hash of pass and spans, so the same sentences drawn in two passes have two.
 with final as (

@@ -1,6 +1,7 @@
 -- question: Is every document drawn as often as dupe_factor times the weight of its source?
 -- grain: one row per document that is drawn another number of times
 -- passes: there is none
+-- failure: a weight or dupe_factor that was not followed.
 -- kind: offences
 -- A fraction is a chance: at 1.5 a document is drawn once or twice. Only documents with the
 -- sentences that are asked for are drawn.

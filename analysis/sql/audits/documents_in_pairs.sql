@@ -1,6 +1,7 @@
 -- question: Is every sentence and token of a kept document in its pairs, once per pass?
 -- grain: one row per document of which something is missing or there too often
 -- passes: there is none
+-- failure: rows that were lost, filtered or copied after they were made.
 -- kind: offences
 -- needs: whole, pairs
 -- Its own are those of A and of a next B, cut tokens among them. A random B is another's.

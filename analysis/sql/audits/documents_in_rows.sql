@@ -1,6 +1,7 @@
 -- question: Is every kept document in the packed rows, once per pass?
 -- grain: one row per document of which something is missing or there too often
 -- passes: there is none
+-- failure: rows that were lost, filtered or copied after they were made.
 -- kind: offences
 -- needs: whole, not pairs
 -- Where long sentences are split no token is lost. Truncated ones lose tokens, but no sentence.

@@ -1,6 +1,8 @@
 -- question: Are consecutive variants of an instance equal more or less often than by chance?
 -- grain: one row per split
 -- passes: they are as often as independent draws
+-- failure: the same seed for every variant; if there are too few, variants that were made to
+--   differ.
 -- kind: sums
 -- needs: variants, not words
 -- Exact: of m maskable positions n are selected, each of the C(m, n) choices alike. So a variant

@@ -1,6 +1,7 @@
 -- question: Are consecutive variants of whole words equal more often than they may be?
 -- grain: one row per split
 -- passes: no more are than a bound of their probability allows
+-- failure: the same seed for every variant.
 -- kind: excess
 -- needs: variants, words
 -- The first word selected is any of those that fit, each alike. If a variant selects c words of k

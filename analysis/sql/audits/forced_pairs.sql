@@ -1,6 +1,7 @@
 -- question: Is every pair random whose chunk has one sentence, and so no next one?
 -- grain: one row per instance whose chunk has no second sentence and whose label is not 1
 -- passes: there is none
+-- failure: labels that were balanced or have slipped to other rows.
 -- kind: offences
 -- needs: pairs
 with final as (

@@ -1,6 +1,7 @@
 -- question: Does a fair coin decide whether B is random, wherever A could have a next sentence?
 -- grain: one row per split, of all sources and of each
 -- passes: as many pairs are random as heads of that many fair coins
+-- failure: labels that were balanced, filtered by or have slipped, or copied rows.
 -- kind: shares
 -- needs: pairs, coin
 -- A chunk of two or more sentences draws one coin, whatever was drawn before. A random pair gives

@@ -1,6 +1,7 @@
 -- question: Do the documents add up to the ledger?
 -- grain: one row per count of the ledger that the documents files do not give
 -- passes: there is none
+-- failure: documents that were lost or added after they were counted.
 -- kind: offences
 -- needs: whole
 -- The ledger counts every document read and its tokens: kept, left out by a named reason, or a

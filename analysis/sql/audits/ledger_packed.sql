@@ -1,6 +1,7 @@
 -- question: Do the packed rows and their tokens add up to the ledger?
 -- grain: one row per split and count of the ledger that the rows do not give
 -- passes: there is none
+-- failure: rows that were lost or added after they were counted.
 -- kind: offences
 -- needs: whole, not pairs
 -- What is in no row was truncated or dropped with a long sentence: both together are compared.

@@ -1,6 +1,7 @@
 -- question: Do the pairs and their tokens add up to the ledger?
 -- grain: one row per count of the ledger that the rows do not give
 -- passes: there is none
+-- failure: rows that were lost or added after they were counted.
 -- kind: offences
 -- needs: whole, pairs
 -- A is its document's own, and so is a next B; a random B is borrowed.

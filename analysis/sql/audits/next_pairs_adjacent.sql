@@ -1,6 +1,7 @@
 -- question: Does B follow A in the same document in every pair that is labelled next?
 -- grain: one row per instance labelled next whose B begins elsewhere
 -- passes: there is none
+-- failure: labels that have slipped to other rows, or B taken from elsewhere.
 -- kind: offences
 -- needs: pairs
 with final as (

@@ -1,6 +1,7 @@
 -- question: Do consecutive variants of an instance overlap as independent draws do?
 -- grain: one row per split
 -- passes: they share as many positions as they should
+-- failure: variants that share random numbers, or some positions that are likelier than others.
 -- kind: sums
 -- needs: variants, not words
 -- Exact mean and variance: of m maskable positions variant v selects n and variant v + 1 selects k,

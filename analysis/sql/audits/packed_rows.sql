@@ -1,6 +1,7 @@
 -- question: Is every packed row one segment, without a label?
 -- grain: one row per instance that is not
 -- passes: there is none
+-- failure: rows of another recipe.
 -- kind: offences
 -- needs: not pairs
 with final as (

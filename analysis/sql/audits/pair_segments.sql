@@ -1,6 +1,7 @@
 -- question: Is every pair [CLS] A [SEP] B [SEP], of two spans, neither of them empty, with a label?
 -- grain: one row per instance that is not
 -- passes: there is none
+-- failure: truncation that empties a segment, or rows of another recipe.
 -- kind: offences
 -- needs: pairs
 with final as (

@@ -1,6 +1,7 @@
 -- question: Does B come from another document in every pair that is labelled random?
 -- grain: one row per instance labelled random with A and B of one document
 -- passes: there is none
+-- failure: a partner drawn among all sentences, those of A's document too.
 -- kind: offences
 -- needs: pairs
 -- Kept copies of one text (duplicates keep) have ids of their own, which only `clozemill verify`

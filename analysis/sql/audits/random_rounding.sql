@@ -1,6 +1,7 @@
 -- question: Are numbers of selected positions rounded up as often as their rest asks for?
 -- grain: one row per split and variant
 -- passes: as many are rounded up as the rests say
+-- failure: numbers rounded to the nearest or always one way.
 -- kind: sums
 -- needs: variants, random_rounding, not words
 -- Exact: of m maskable positions floor(p m + U) are selected, so 1 more than floor(p m) with
@@ -9,12 +10,11 @@ with shapes as (
     select
         split,
         variant,
-        num_maskable,
-        num_selected,
-        count(*) as num_overlays,
-        getvariable('masked_lm_prob') * num_maskable as share,
-        floor(share) as whole
+        num_selected - fewest_asked as num_more,
+        getvariable('masked_lm_prob') * num_maskable - fewest_asked as rest,
+        count(*) as num_overlays
     from variants
+    where fewest_asked < getvariable('max_predictions')
     group by all
 ),
 
@@ -22,12 +22,11 @@ final as (
     select
         split,
         variant,
-        sum(num_overlays * (num_selected - whole)) as observed,
+        sum(num_overlays * num_more) as observed,
         sum(num_overlays) as trials,
-        sum(num_overlays * (share - whole)) as expected,
-        sum(num_overlays * (share - whole) * (1 - share + whole)) as variance
+        sum(num_overlays * rest) as expected,
+        sum(num_overlays * rest * (1 - rest)) as variance
     from shapes
-    where whole < getvariable('max_predictions')
     group by split, variant
 )
 

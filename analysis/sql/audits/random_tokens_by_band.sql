@@ -1,6 +1,7 @@
 -- question: Are random tokens drawn from the whole vocabulary evenly?
 -- grain: one row per split and fiftieth of the tokens that may be drawn, by id
 -- passes: as many draws fall into each as should
+-- failure: a pool of random tokens that lacks or repeats a part of the vocabulary.
 -- kind: sums
 -- needs: variants
 -- Exact mean and variance: R tokens may be drawn, evenly, and one that looks random is not the

@@ -1,6 +1,7 @@
 -- question: Is every token drawn as a random one as often as any other?
 -- grain: one row per split and token that may be drawn
 -- passes: each is drawn as often as it should be
+-- failure: a pool of random tokens that lacks or repeats one, or a draw with an end off by one.
 -- kind: shares
 -- needs: variants
 -- Exact: R tokens may be drawn, evenly. A draw that equals the original, or is [MASK], does not

@@ -1,6 +1,7 @@
 -- question: Is a special token ever shown as a random one?
 -- grain: one row per selected position that does
 -- passes: there is none
+-- failure: random tokens drawn from the whole vocabulary, as the original's code does.
 -- kind: offences
 -- needs: variants, ordinary_random_tokens
 with final as (

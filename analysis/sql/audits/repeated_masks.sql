@@ -1,13 +1,15 @@
 -- question: Do different instances have the same mask more often than by chance?
 -- grain: one row per split, number of maskable positions and number of selected ones
 -- passes: no more masks are repeated than by chance
+-- failure: one seed for every shard, worker or row.
 -- kind: excess
 -- needs: variants, not words
--- A mask here is what variant 0 selects, counted among the maskable positions. Of C(m, n) masks
--- each is as likely, so that of the j-th instance is that of an earlier one with probability at
--- most (j - 1) / C(m, n), whatever came before. So N instances have no more repeats than
--- independent coins of these probabilities, with the mean N (N - 1) / 2 / C(m, n). One seed for
--- every row or shard repeats masks throughout.
+-- A mask here is what one variant of an instance selects, counted among the maskable positions;
+-- which variant follows from a hash of the instance's number, so that all of them are looked at.
+-- Of C(m, n) masks each is as likely, so that of the j-th instance is that of an earlier one with
+-- probability at most (j - 1) / C(m, n), whatever came before. So N instances have no more repeats
+-- than independent coins of these probabilities, with the mean N (N - 1) / 2 / C(m, n). One seed
+-- for every row or shard repeats masks throughout.
 with chosen as (
     select
         split,
@@ -16,7 +18,7 @@ with chosen as (
             positions, lambda position: position - (position >= segment_b_start)::integer
         ) as places
     from variants
-    where variant = 0
+    where variant = hash(instance) % num_variants
 ),
 
 distinct_masks as (

@@ -1,6 +1,7 @@
 -- question: Are selected positions distinct, ascending and inside their instance?
 -- grain: one row per selected position that is not above the one before it or is outside
 -- passes: there is none
+-- failure: positions drawn with replacement, or masks of other rows.
 -- kind: offences
 -- needs: variants
 with selected as (

@@ -1,6 +1,7 @@
 -- question: Is the fraction of a source's weight drawn as a chance?
 -- grain: one row per source whose documents are drawn a fractional number of times
 -- passes: the further pass is drawn as often as of independent documents of that probability
+-- failure: fractions that are rounded and not drawn, or one draw for a whole source.
 -- kind: shares
 with asked as (
     select

@@ -1,6 +1,7 @@
 -- question: Are frequent and rare tokens masked alike?
 -- grain: one row per split and band of tokens that occur 2^k to 2^(k+1) - 1 times
 -- passes: the tokens of each band are selected as often as they should be
+-- failure: tokens left out of masking or preferred, by how common they are.
 -- kind: sums
 -- needs: variants, not words
 -- Of an instance with m maskable positions n are selected, each with probability n / m. Those of

@@ -1,6 +1,7 @@
 -- question: Is every part of an instance masked alike?
 -- grain: one row per split and twentieth of the length
 -- passes: positions in each twentieth are selected as often as they should be
+-- failure: masks drawn before truncation or over padding, so that ends differ from the middle.
 -- kind: sums
 -- needs: variants, not words
 -- Of an instance with m maskable positions n are selected, each with probability n / m. Those of

@@ -1,6 +1,7 @@
 -- question: Are A and B masked alike?
 -- grain: one row per split
 -- passes: as many tokens of A are selected as of any others
+-- failure: segments masked apart, or masks drawn before B was put in place.
 -- kind: sums
 -- needs: variants, pairs, not words
 -- Exact mean and variance: of an instance with m maskable tokens, s of them in A, n are selected

@@ -1,6 +1,7 @@
 -- question: Is every token of the vocabulary selected as often as any other?
 -- grain: one row per split and token that occurs
 -- passes: each token is selected as often as its occurrences should be
+-- failure: a token left out of masking or preferred, such as punctuation.
 -- kind: sums
 -- needs: variants, not words
 -- Of an instance with m maskable positions n are selected, each with probability n / m. Those of

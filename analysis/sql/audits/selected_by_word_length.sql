@@ -1,6 +1,7 @@
 -- question: Are the pieces of long words selected as often as short words?
 -- grain: one row per split and number of pieces of a word
 -- passes: pieces of words of each length are selected as often as they should be
+-- failure: words selected and only some of their pieces masked, or pieces left out.
 -- kind: sums
 -- needs: variants, not words
 -- Of an instance with m maskable positions n are selected, each with probability n / m. Those of

@@ -1,6 +1,7 @@
 -- question: Does every row begin with [CLS], and end each of its spans with a [SEP]?
 -- grain: one row per instance that does not, or that has no span
 -- passes: there is none
+-- failure: rows cut after their [SEP] was set, or put together in another format.
 -- kind: offences
 with final as (
     select

@@ -1,6 +1,7 @@
 -- question: Do the instances of train and of validation share a document, as A or as B?
 -- grain: one row per document in instances of both
 -- passes: there is none
+-- failure: a split that was made by rows and not by documents.
 -- kind: offences
 -- needs: validation
 with final as (

@@ -1,6 +1,7 @@
 -- question: Does every span lie within a document that was kept, and of its own split?
 -- grain: one row per span that does not
 -- passes: there is none
+-- failure: documents files of another build, or rows in the wrong split.
 -- kind: offences
 with named as (
     select

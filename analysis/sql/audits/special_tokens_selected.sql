@@ -1,6 +1,7 @@
 -- question: Is a special token or padding ever selected?
 -- grain: one row per selected position that holds a special token
 -- passes: there is none
+-- failure: masks drawn over padding, or without sparing [CLS] and [SEP].
 -- kind: offences
 -- needs: variants
 -- Special tokens belong to no word.

@@ -1,6 +1,7 @@
 -- question: Were as many documents held out for validation as asked?
 -- grain: one row, of the documents that make instances
 -- passes: as many as of that many independent documents, each held out with validation_fraction
+-- failure: a split that was drawn otherwise, or documents lost from one side.
 -- kind: shares
 -- needs: hashed_split
 -- A document is held out if a hash of its id is below a threshold. Where either split would have

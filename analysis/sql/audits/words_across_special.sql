@@ -1,13 +1,15 @@
 -- question: Is the word before a [SEP] selected without regard to the pieces after it?
 -- grain: one row per split
 -- passes: the last word of A and the first of B are selected together as often as any two words
+-- failure: words joined across a [SEP], as the original's code does.
 -- kind: sums
 -- needs: variants, pairs, words
 -- Only where B begins inside a word, as its front was cut: the original's code joins those pieces
 -- to the last word of A. Exact: words of one length in an instance are exchangeable, so given that
 -- k of g words of a length are selected, each choice of k is alike. Two words of one length are
 -- both selected with probability k (k - 1) / g / (g - 1), and words of two lengths with
--- (k1 / g1) (k2 / g2): independent coins over instances and 
+-- (k1 / g1) (k2 / g2): independent coins over instances and
+-- variants.
 with overlays as (
     select
         split,

@@ -1,6 +1,7 @@
 -- question: Is a word selected with all its pieces or not at all?
 -- grain: one row per selected position whose neighbour in its word is not selected
 -- passes: there is none
+-- failure: masks of tokens, or other rules of where words begin.
 -- kind: offences
 -- needs: variants, words
 -- A piece that continues a word belongs to the piece before it, unless that is a special token.

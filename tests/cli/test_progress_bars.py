@@ -1,4 +1,4 @@
-"""Progress for a terminal and for a log, and the tables that verbs print."""
+"""Progress for a terminal and for a log."""
 
 import io
 import time
@@ -6,11 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from tests.pipeline.small_corpora import make_texts, small_build, write_json_lines, write_tokenizer
 
-from clozemill import tables
-from clozemill.pipeline.build import BuildReport
 from clozemill.pipeline.progress import Progress
+from clozemill.progress_bars import progress_bar
 
 
 def steps(unit: str, total: int) -> Iterator[Progress]:
@@ -32,7 +30,7 @@ def test_a_log_gets_a_line_with_the_rate_at_the_end_of_a_stage(
 ) -> None:
     with (
         stage_of_seconds(1.0, monkeypatch),
-        tables.progress_bar(is_shown=True) as on_progress,
+        progress_bar(is_shown=True) as on_progress,
     ):
         for progress in steps(unit, 6_000_000):
             on_progress(progress)
@@ -46,7 +44,7 @@ def test_a_log_gets_a_line_now_and_then(
 ) -> None:
     with (
         stage_of_seconds(20.0, monkeypatch),
-        tables.progress_bar(is_shown=True) as on_progress,
+        progress_bar(is_shown=True) as on_progress,
     ):
         for progress in steps("tokens", 6_000_000):
             on_progress(progress)
@@ -60,7 +58,7 @@ def test_a_terminal_gets_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
 
     terminal = Terminal()
     monkeypatch.setattr("sys.stderr", terminal)
-    with tables.progress_bar(is_shown=True) as on_progress:
+    with progress_bar(is_shown=True) as on_progress:
         for progress in steps("tokens", 100):
             on_progress(progress)
     assert "working" in terminal.getvalue()
@@ -68,33 +66,7 @@ def test_a_terminal_gets_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_nothing_is_shown_when_quiet(capsys: pytest.CaptureFixture[str]) -> None:
-    with tables.progress_bar(is_shown=False) as on_progress:
+    with progress_bar(is_shown=False) as on_progress:
         for progress in steps("bytes", 10):
             on_progress(progress)
     assert capsys.readouterr() == ("", "")
-
-
-@pytest.fixture(scope="module")
-def report(tmp_path_factory: pytest.TempPathFactory) -> BuildReport:
-    folder = tmp_path_factory.mktemp("built")
-    corpus = write_json_lines(folder / "corpus.jsonl", make_texts(60))
-    return small_build(corpus, write_tokenizer(folder / "tokenizer"), folder / "data")
-
-
-def test_a_build_is_shown_with_its_documents_labels_speed_and_memory(
-    report: BuildReport,
-) -> None:
-    view = tables.build_view(report, "data")
-    lines = view.text.splitlines()
-    assert lines[0] == "documents"
-    assert any(line.split()[:2] == ["train", "kept"] for line in lines)
-    assert "MB/s), [UNK] 0.0%, peak " in view.text
-    assert lines[-1] == "data is a dataset; look inside with: clozemill inspect data"
-    assert view.data["peak_process_bytes"] > 50_000_000
-    assert list(view.data["seconds"]) == [
-        "listing",
-        "reading",
-        "planning",
-        "writing",
-        "finishing",
-    ]

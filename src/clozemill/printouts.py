@@ -10,7 +10,7 @@ from rich.table import Table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class Printout:
     """A result in both forms that a command prints."""
 
     data: dict[str, Any]
@@ -28,10 +28,10 @@ def new_table(title: str, columns: Sequence[str], *, right: Sequence[int]) -> Ta
     return table
 
 
-def render(*parts: Any) -> str:
+def render(*parts: Any, width: int = 100) -> str:
     """Return tables and texts as lines, none with blanks at its end; markup in them is text."""
     stream = io.StringIO()
-    console = Console(file=stream, width=100, highlight=False, markup=False, emoji=False)
+    console = Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
     for part in parts:
         console.print(part)
         if isinstance(part, Table):

@@ -1,17 +1,10 @@
-"""What a person sees of results: progress bars and small tables, each with its JSON twin."""
+"""What the verbs of the pipeline print: small tables, each with its JSON twin."""
 
-import contextlib
 import dataclasses
-import shutil
-import sys
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as ProgressBar
 from rich.table import Table
 from rich.text import Text
 
@@ -19,77 +12,14 @@ from clozemill.pipeline.build import BuildReport
 from clozemill.pipeline.estimate import BuildEstimate
 from clozemill.pipeline.inspection import InstanceView
 from clozemill.pipeline.manifest import Manifest, read_manifest
-from clozemill.pipeline.progress import OnProgress, Progress
 from clozemill.pipeline.tokenizer import PretrainingTokenizer
 from clozemill.pipeline.verify import Finding
 from clozemill.pipeline.vocab import VocabularyReport
-from clozemill.views import View, new_table, render
-
-_SECONDS_BETWEEN_LINES = 10.0
-
-
-@contextlib.contextmanager
-def progress_bar(*, is_shown: bool) -> Iterator[OnProgress]:
-    """Give a callback that shows progress on standard error.
-
-    A bar with rate and time left on a terminal, and a line now and then elsewhere.
-    """
-    if not is_shown:
-        yield lambda progress: None
-    elif sys.stderr.isatty():
-        with ProgressBar(
-            TextColumn("{task.description:<8}"),
-            BarColumn(),
-            TextColumn("{task.percentage:>3.0f} %  {task.fields[rate]:>16}"),
-            TimeRemainingColumn(),
-            console=Console(stderr=True),
-        ) as bar:
-            yield _Bar(bar)
-    else:
-        yield _Lines()
+from clozemill.printouts import Printout, new_table, render
+from clozemill.values import megabytes, percent
 
 
-class _Bar:
-    def __init__(self, bar: ProgressBar) -> None:
-        self.bar = bar
-        self.stages: dict[str, Any] = {}
-
-    def __call__(self, progress: Progress) -> None:
-        if progress.stage not in self.stages:
-            task = self.bar.add_task(progress.stage, total=progress.total or 1, rate="")
-            self.stages[progress.stage] = (task, time.monotonic())
-        task, started = self.stages[progress.stage]
-        rate = _rate(progress, time.monotonic() - started)
-        self.bar.update(task, completed=progress.done or not progress.total, rate=rate)
-
-
-class _Lines:
-    def __init__(self) -> None:
-        self.stage = ""
-        self.started = self.last = time.monotonic()
-
-    def __call__(self, progress: Progress) -> None:
-        now = time.monotonic()
-        if progress.stage != self.stage:
-            self.stage, self.started, self.last = progress.stage, now, now
-        is_end = progress.done == progress.total and progress.done > 0
-        if is_end or now - self.last >= _SECONDS_BETWEEN_LINES:
-            self.last = now
-            share = 100 * progress.done / max(progress.total, 1)
-            rate = _rate(progress, now - self.started)
-            print(f"{progress.stage} {share:.0f} % {rate}", file=sys.stderr)
-
-
-def _rate(progress: Progress, seconds: float) -> str:
-    if not progress.done or seconds < 0.1:
-        return ""
-    if progress.unit == "questions":
-        return f"{progress.done} of {progress.total}"
-    unit = {"bytes": "MB/s", "tokens": "M tokens/s"}[progress.unit]
-    return f"{progress.done / seconds / 1e6:.1f} {unit}"
-
-
-def build_view(report: BuildReport, out: str) -> View:
+def build_printout(report: BuildReport, out: str) -> Printout:
     """Return what a build did: documents, instances, labels, masks, sizes, speed."""
     manifest = report.manifest
     data = {
@@ -106,12 +36,12 @@ def build_view(report: BuildReport, out: str) -> View:
         "peak_process_bytes": report.peak_process_bytes,
     }
     if report.was_finished:
-        return View(data=data, text=f"{out} already holds this dataset: nothing to do.\n")
+        return Printout(data=data, text=f"{out} already holds this dataset: nothing to do.\n")
     tables = [_documents_table(manifest), _instances_table(manifest)]
-    return View(data=data, text=render(*tables, _legend(), _last_line(report, out)))
+    return Printout(data=data, text=render(*tables, _legend(), _last_line(report, out)))
 
 
-def verify_view(data: str, findings: Sequence[Finding]) -> View:
+def verify_printout(data: str, findings: Sequence[Finding]) -> Printout:
     """Return what is wrong with a dataset, a line each."""
     rows = [dataclasses.asdict(finding) for finding in findings]
     if findings:
@@ -124,10 +54,10 @@ def verify_view(data: str, findings: Sequence[Finding]) -> View:
             f"{data} is sound: {len(manifest.files)} files and {instances:,} instances are what "
             "was written, and keep every rule."
         )
-    return View(data={"data": data, "findings": rows}, text=text + "\n")
+    return Printout(data={"data": data, "findings": rows}, text=text + "\n")
 
 
-def rewritten_view(data: str, manifest: Manifest, out: str) -> View:
+def rewritten_printout(data: str, manifest: Manifest, out: str) -> Printout:
     """Return what stayed equal between a dataset and one made from it."""
     before = read_manifest(Path(data))
     rows = [
@@ -150,7 +80,7 @@ def rewritten_view(data: str, manifest: Manifest, out: str) -> View:
         for name, entry in manifest.splits.items()
     ]
     text = "\n".join([*lines, f"{out} is written."]) + "\n"
-    return View(data={"out": out, "splits": rows}, text=text)
+    return Printout(data={"out": out, "splits": rows}, text=text)
 
 
 def _count(number: int, noun: str) -> str:
@@ -166,37 +96,29 @@ def instances_data(views: Sequence[InstanceView]) -> dict[str, Any]:
     return {"instances": [dataclasses.asdict(view) for view in views]}
 
 
-def output_width() -> tuple[int, bool]:
-    """Return the columns of standard output, and whether it is a terminal."""
-    is_terminal = sys.stdout.isatty()
-    return (shutil.get_terminal_size().columns if is_terminal else 100), is_terminal
-
-
-def estimate_view(estimate: BuildEstimate) -> View:
+def estimate_printout(estimate: BuildEstimate) -> Printout:
     """Return what a build would cost."""
     minutes, seconds = divmod(round(estimate.num_seconds), 60)
     rows = [
-        ("inputs", f"{estimate.num_files:,} files, {_megabytes(estimate.num_input_bytes)}"),
-        ("text", _megabytes(estimate.num_text_bytes)),
+        ("inputs", f"{estimate.num_files:,} files, {megabytes(estimate.num_input_bytes)}"),
+        ("text", megabytes(estimate.num_text_bytes)),
         ("documents", f"{estimate.num_documents:,}"),
         ("instances", f"{estimate.num_instances:,}"),
-        ("dataset", _megabytes(estimate.num_dataset_bytes)),
-        ("disk while building", f"{_megabytes(estimate.num_work_bytes)} more"),
-        ("free disk", _megabytes(estimate.num_free_bytes)),
+        ("dataset", megabytes(estimate.num_dataset_bytes)),
+        ("disk while building", f"{megabytes(estimate.num_work_bytes)} more"),
+        ("free disk", megabytes(estimate.num_free_bytes)),
         ("time", f"{minutes} min {seconds} s with {estimate.workers} workers"),
     ]
     table = new_table("estimate", ["", ""], right=())
     for row in rows:
         table.add_row(*row)
-    note = f"From a build of {_megabytes(estimate.num_sampled_bytes)} of the text.\n"
-    return View(data=dataclasses.asdict(estimate), text=render(table) + note)
+    note = f"From a build of {megabytes(estimate.num_sampled_bytes)} of the text.\n"
+    return Printout(data=dataclasses.asdict(estimate), text=render(table) + note)
 
 
-def _megabytes(num_bytes: float) -> str:
-    return f"{num_bytes / 1e6:,.1f} MB"
-
-
-def vocabulary_view(tokenizer: PretrainingTokenizer, report: VocabularyReport, out: str) -> View:
+def vocabulary_printout(
+    tokenizer: PretrainingTokenizer, report: VocabularyReport, out: str
+) -> Printout:
     """Return what a vocabulary was trained on and what it leaves out."""
     left_out = [{"character": character, "count": n} for character, n in report.left_out]
     data = {
@@ -221,7 +143,7 @@ def vocabulary_view(tokenizer: PretrainingTokenizer, report: VocabularyReport, o
         + f"; {report.num_long_words:,} words are too long.",
         f"{out} loads in clozemill build --tokenizer and in transformers.AutoTokenizer.",
     ]
-    return View(data=data, text="\n".join(lines) + "\n")
+    return Printout(data=data, text="\n".join(lines) + "\n")
 
 
 def _documents_table(manifest: Manifest) -> Table:
@@ -279,7 +201,7 @@ def _expected_share(manifest: Manifest, split: str) -> str:
 
 
 def _share(part: float, whole: float) -> str:
-    return f"{part / whole:.1%}" if whole else "-"
+    return percent(part / whole if whole else None)
 
 
 def _last_line(report: BuildReport, out: str) -> Text:

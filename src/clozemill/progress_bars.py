@@ -1,0 +1,77 @@
+"""How far long work has come, on standard error."""
+
+import contextlib
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as ProgressBar
+
+from clozemill.pipeline.progress import OnProgress, Progress
+from clozemill.printing import tell
+
+_SECONDS_BETWEEN_LINES = 10.0
+
+
+@contextlib.contextmanager
+def progress_bar(*, is_shown: bool) -> Iterator[OnProgress]:
+    """Give a callback that shows progress on standard error.
+
+    A bar with rate and time left on a terminal, and a line now and then elsewhere.
+    """
+    if not is_shown:
+        yield lambda progress: None
+    elif sys.stderr.isatty():
+        with ProgressBar(
+            TextColumn("{task.description:<8}"),
+            BarColumn(),
+            TextColumn("{task.percentage:>3.0f} %  {task.fields[rate]:>16}"),
+            TimeRemainingColumn(),
+            console=Console(stderr=True),
+        ) as bar:
+            yield _Bar(bar)
+    else:
+        yield _Lines()
+
+
+class _Bar:
+    def __init__(self, bar: ProgressBar) -> None:
+        self.bar = bar
+        self.stages: dict[str, Any] = {}
+
+    def __call__(self, progress: Progress) -> None:
+        if progress.stage not in self.stages:
+            task = self.bar.add_task(progress.stage, total=progress.total or 1, rate="")
+            self.stages[progress.stage] = (task, time.monotonic())
+        task, started = self.stages[progress.stage]
+        rate = _rate(progress, time.monotonic() - started)
+        self.bar.update(task, completed=progress.done or not progress.total, rate=rate)
+
+
+class _Lines:
+    def __init__(self) -> None:
+        self.stage = ""
+        self.started = self.last = time.monotonic()
+
+    def __call__(self, progress: Progress) -> None:
+        now = time.monotonic()
+        if progress.stage != self.stage:
+            self.stage, self.started, self.last = progress.stage, now, now
+        is_end = progress.done == progress.total and progress.done > 0
+        if is_end or now - self.last >= _SECONDS_BETWEEN_LINES:
+            self.last = now
+            share = 100 * progress.done / max(progress.total, 1)
+            rate = _rate(progress, now - self.started)
+            tell(f"{progress.stage} {share:.0f} % {rate}")
+
+
+def _rate(progress: Progress, seconds: float) -> str:
+    if not progress.done or seconds < 0.1:
+        return ""
+    if progress.unit == "questions":
+        return f"{progress.done} of {progress.total}"
+    unit = {"bytes": "MB/s", "tokens": "M tokens/s"}[progress.unit]
+    return f"{progress.done / seconds / 1e6:.1f} {unit}"

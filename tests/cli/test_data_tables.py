@@ -1,0 +1,33 @@
+"""The tables of the pipeline's verbs."""
+
+import pytest
+from tests.pipeline.small_corpora import make_texts, small_build, write_json_lines, write_tokenizer
+
+from clozemill import data_tables
+from clozemill.pipeline.build import BuildReport
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> BuildReport:
+    folder = tmp_path_factory.mktemp("built")
+    corpus = write_json_lines(folder / "corpus.jsonl", make_texts(60))
+    return small_build(corpus, write_tokenizer(folder / "tokenizer"), folder / "data")
+
+
+def test_a_build_is_shown_with_its_documents_labels_speed_and_memory(
+    report: BuildReport,
+) -> None:
+    printout = data_tables.build_printout(report, "data")
+    lines = printout.text.splitlines()
+    assert lines[0] == "documents"
+    assert any(line.split()[:2] == ["train", "kept"] for line in lines)
+    assert "MB/s), [UNK] 0.0%, peak " in printout.text
+    assert lines[-1] == "data is a dataset; look inside with: clozemill inspect data"
+    assert printout.data["peak_process_bytes"] > 50_000_000
+    assert list(printout.data["seconds"]) == [
+        "listing",
+        "reading",
+        "planning",
+        "writing",
+        "finishing",
+    ]
