@@ -220,6 +220,7 @@ def _prompt(connection: "duckdb.DuckDBPyConnection", form: _Form) -> None:
     "--sample", type=click.IntRange(min=1), help="Ask about so many instances, by record batches."
 )
 @click.option("--html", metavar="FILE", help="Also write all of it as a page with pictures.")
+@click.option("--study", metavar="STUDY", help="Show on that page also a study of the dataset.")
 @threads_option
 @memory_option
 @json_option
@@ -232,6 +233,7 @@ def audit(
     false_alarm_rate: float,
     sample: int | None,
     html: str | None,
+    study: str | None,
     threads: int | None,
     memory_limit: str,
     is_json: bool,
@@ -247,9 +249,12 @@ def audit(
     from clozemill.analysis.charts import require_libraries
     from clozemill.analysis.db import open_database
     from clozemill.analysis.report import write_report
+    from clozemill.analysis.study_findings import read_findings_of
     from clozemill.pipeline.dataset import open_dataset
     from clozemill.progress_bars import progress_bar
 
+    if study and not html:
+        raise ConfigError(f"--study {study} is for the page of --html; give --html FILE too.")
     if is_sql:
         show(audit_tables.sql_printout(chosen_questions(only)), is_json)
         return 0
@@ -259,6 +264,7 @@ def audit(
         only=only, false_alarm_rate=false_alarm_rate, is_sample=sample is not None
     )
     dataset = open_dataset(data)
+    findings = read_findings_of(dataset, Path(study)) if study else None
     with (
         open_database(
             dataset, threads=threads, memory_limit=memory_limit, sample=sample
@@ -267,7 +273,7 @@ def audit(
     ):
         report = run_audit(connection, dataset.manifest, settings, on_progress=on_progress)
         if html:
-            write_report(Path(html), dataset, connection, report)
+            write_report(Path(html), dataset, connection, report, findings)
     if show_rows:
         show(audit_tables.rows_printout(data, report), is_json)
     else:
