@@ -17,7 +17,7 @@ from clozemill import __version__
 from clozemill.pipeline.dataset import Dataset
 from clozemill.pipeline.errors import ConfigError, RunError
 from clozemill.train.assembly import VALIDATION
-from clozemill.train.config import PretrainConfig
+from clozemill.train.config import PretrainConfig, steps_per_epoch
 from clozemill.train.json_records import from_json, read_object
 
 FORMAT_VERSION = 1
@@ -165,14 +165,14 @@ def make_plan(
         )
     num_instances = dataset.num_instances("train")
     num_steps = config.num_steps(num_instances)
-    steps_per_epoch = -(-num_instances // config.global_batch_size)
+    num_per_epoch = steps_per_epoch(num_instances, global_batch_size=config.global_batch_size)
     counts = sorted(set(variants))
     # Static masking that has the last word may have any number: it is nobody's double.
-    parting = [k for k in counts if k * steps_per_epoch < num_steps]
+    parting = [k for k in counts if k * num_per_epoch < num_steps]
     chosen = [*parting, None] if has_dynamic else [*parting, *counts[len(parting) :][:1]]
     if len(chosen) < 2:
         raise ConfigError(
-            f"{num_steps:,} steps are {num_steps / steps_per_epoch:.2f} epochs, in which no "
+            f"{num_steps:,} steps are {num_steps / num_per_epoch:.2f} epochs, in which no "
             f"masking of --variants {','.join(map(str, counts))} returns, so there are no two arms "
             "to compare; train longer, or give smaller numbers."
         )
@@ -182,7 +182,7 @@ def make_plan(
         left_out=tuple(count for count in counts if count not in chosen),
         num_seeds=num_seeds,
         num_steps=num_steps,
-        steps_per_epoch=steps_per_epoch,
+        steps_per_epoch=num_per_epoch,
         dataset_digests={
             name: split.dataset_digest for name, split in dataset.manifest.splits.items()
         },
