@@ -70,7 +70,6 @@ def read_training_run(folder: str | os.PathLike[str], dataset: Dataset) -> Train
     rows = tuple(read_metrics(log)) if log.exists() else ()
     saved = list(_saved(path / CHECKPOINTS_NAME))
     begun = record.facts.execution
-    stored = dataset.num_variants(TRAIN)
     return TrainingRun(
         name=str(path),
         record=record,
@@ -83,11 +82,7 @@ def read_training_run(folder: str | os.PathLike[str], dataset: Dataset) -> Train
             and facts.execution.micro_batch_size == begun.micro_batch_size
             for _, facts in saved
         ),
-        variants=VariantSchedule(
-            masking=config.masking,
-            num_static_variants=config.num_static_variants or stored,
-            mask_offset=config.mask_offset,
-        ),
+        variants=VariantSchedule.of(dataset.num_variants(TRAIN), **config.masking_settings),
     )
 
 

@@ -17,7 +17,7 @@ from clozemill import __version__
 from clozemill.analysis.study_records import FORMAT_VERSION, PLAN_NAME, PlanRecord
 from clozemill.pipeline.dataset import Dataset
 from clozemill.pipeline.errors import ConfigError, RunError
-from clozemill.train.config import PretrainConfig
+from clozemill.train.config import PretrainConfig, steps_per_epoch
 from clozemill.train.json_records import from_json, read_object
 
 VARIANTS_PER_SEED = 2**20
@@ -151,16 +151,16 @@ def make_plan(
         )
     num_instances = dataset.num_instances("train")
     num_steps = config.num_steps(num_instances)
-    steps_per_epoch = -(-num_instances // config.global_batch_size)
+    num_per_epoch = steps_per_epoch(num_instances, global_batch_size=config.global_batch_size)
     counts = sorted(set(variants))
-    chosen = _chosen_arms(counts, num_steps / steps_per_epoch, has_dynamic=has_dynamic)
+    chosen = _chosen_arms(counts, num_steps / num_per_epoch, has_dynamic=has_dynamic)
     return StudyPlan(
         config=config,
         arms=tuple(Arm(num_variants=count) for count in chosen),
         left_out=tuple(count for count in counts if count not in chosen),
         num_seeds=num_seeds,
         num_steps=num_steps,
-        steps_per_epoch=steps_per_epoch,
+        steps_per_epoch=num_per_epoch,
         dataset_digests={
             name: split.dataset_digest for name, split in dataset.manifest.splits.items()
         },
@@ -178,6 +178,11 @@ def _chosen_arms(
     returning = [count for count in counts if count < num_epochs]
     # Static masking that has the last word may have any number: it is nobody's double.
     last: list[int | None] = [None] if has_dynamic else [*counts[len(returning) :][:1]]
+    if len(returning) == 1 and not last:
+        raise ConfigError(
+            f"--variants {','.join(map(str, counts))} without --dynamic is one arm; name another "
+            "number, or leave out --no-dynamic."
+        )
     if len(returning) + len(last) < 2:
         raise ConfigError(
             f"the study has {num_epochs:.2f} epochs, in which no masking of --variants "

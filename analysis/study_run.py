@@ -38,7 +38,7 @@ from clozemill.pipeline.errors import RunError
 from clozemill.pipeline.files import is_temporary, write_json
 from clozemill.pipeline.lock import lock_file
 from clozemill.pipeline.out_folder import check_out
-from clozemill.train.checkpoints import find_latest
+from clozemill.train.checkpoints import find_latest, step_of
 from clozemill.train.config import PretrainConfig
 from clozemill.train.facts import CHECKPOINTS_NAME, read_run
 from clozemill.train.forks import fork_run
@@ -204,7 +204,7 @@ class StudyFolder:
 
     def _newest_step(self, training: Training) -> int:
         found, _ = find_latest(self.run_path(training) / CHECKPOINTS_NAME)
-        return 0 if found is None else int(found.name.removeprefix("step-"))
+        return 0 if found is None else step_of(found) or 0
 
     def _collect(self, training: Training, documents: DocumentLosses) -> ArmResult:
         folder = self.run_path(training)

@@ -84,7 +84,7 @@ def test_seeds_differ_in_seed_and_masks_alone(pairs: Dataset) -> None:
             {"variants": (7,)},
             "the study has 5.00 epochs, in which no masking of --variants 7 returns",
         ),
-        ({"variants": (1,), "has_dynamic": False}, "no two arms"),
+        ({"variants": (1,), "has_dynamic": False}, "--variants 1 without --dynamic is one arm; "),
         ({"seed": 3}, "seed is 3, which a study decides itself; leave it out"),
         ({"mask_offset": 3}, "mask_offset is 3, which a study decides itself"),
     ],
