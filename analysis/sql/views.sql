@@ -5,15 +5,6 @@
 -- manifest; (split, instance) is their key. Files hold unsigned numbers as short as they can be,
 -- whose sums and differences would overflow: single numbers are signed here, those in lists not.
 
--- Facts of tokens as lists, at the place token_id + 1: a look-up that joins nothing, as a join with
--- the rows of masks may put all of them into memory.
-set variable continuation_by_id = (
-    select list(is_continuation order by token_id) from vocab
-);
-set variable ordinary_by_id = (
-    select list(is_ordinary order by token_id) from vocab
-);
-
 -- grain: one row per instance
 create temp view instances as
 select
