@@ -178,16 +178,29 @@ def _print(found: "QueryResult", form: _Form) -> None:
         print_text(text)
 
 
+_PROMPT_HELP = (
+    "Queries end in ; and the prompt with exit or Ctrl-D. `show tables;` lists the views, and "
+    "`describe masks;` the columns of one.\n"
+)
+
+
 def _prompt(connection: "duckdb.DuckDBPyConnection", form: _Form) -> None:
     """Answer queries that are typed, each ending in a semicolon, until the end of the input."""
     with contextlib.suppress(ImportError):  # of a Python without it
         import readline  # noqa: F401 - lines can be edited, and come back
-    print_text("Queries end in ; and the prompt with Ctrl-D. `show tables;` lists the views.\n")
+    print_text(_PROMPT_HELP)
     lines: list[str] = []
     while True:
         try:
-            lines.append(input("  ... " if lines else "sql> "))
-            if lines[-1].rstrip().endswith(";"):
+            line = input("  ... " if lines else "sql> ")
+            word = "" if lines else line.strip().rstrip(";").lower()
+            if word in ("quit", "exit", ".quit", ".exit"):
+                return
+            if word == "help" or word.startswith("."):
+                print_text(_PROMPT_HELP)
+                continue
+            lines.append(line)
+            if line.rstrip().endswith(";"):
                 query, lines = "\n".join(lines), []
                 _give(connection, query, form)
         except QueryError as error:
