@@ -219,7 +219,11 @@ def _prompt(connection: "duckdb.DuckDBPyConnection", form: _Form) -> None:
 )
 @click.argument("data", metavar="DATA")
 @click.option("--only", multiple=True, metavar="NAME", help="Ask this question; may be repeated.")
-@click.option("--show-rows", is_flag=True, help="Print the first rows of the answers.")
+@click.option(
+    "--show-rows",
+    is_flag=True,
+    help="Print the first rows of the answers, the least probable first.",
+)
 @click.option("--sql", "is_sql", is_flag=True, help="Print the SQL of the questions; ask nothing.")
 @click.option(
     "--false-alarm-rate",
@@ -253,14 +257,15 @@ def audit(
     """Ask the dataset DATA whether masks and pairs are as they should be; exit 1 if not.
 
     Each question has an exact expectation; docs/audit.md lists them. The table shows of each the
-    group that is least probable, and what would pass.
+    group that is least probable, with its p-value, and which counts pass.
     """
-    from clozemill import audit_tables
+    from clozemill import audit_rows, audit_tables
     from clozemill.analysis.audit import AuditSettings, chosen_questions, run_audit
     from clozemill.analysis.charts import require_libraries
     from clozemill.analysis.db import open_database
     from clozemill.analysis.report import write_report
     from clozemill.pipeline.dataset import open_dataset
+    from clozemill.pipeline.tokenizer import load_tokenizer
     from clozemill.progress_bars import progress_bar
 
     if is_sql:
@@ -281,8 +286,14 @@ def audit(
         report = run_audit(connection, dataset.manifest, settings, on_progress=on_progress)
         if html:
             write_report(Path(html), dataset, connection, report)
+    width, is_terminal = output_width()
+    pieces = load_tokenizer(dataset.tokenizer_path).pieces
     if show_rows:
-        show(audit_tables.rows_printout(data, report), is_json)
+        widest = width if is_terminal else None
+        printout = audit_rows.rows_printout(data, report, pieces=pieces, width=widest)
     else:
-        show(audit_tables.audit_printout(data, report, sample=sample), is_json)
+        printout = audit_tables.audit_printout(
+            data, report, sample=sample, pieces=pieces, width=width
+        )
+    show(printout, is_json)
     return EXIT_FOUND if report.has_failed else 0

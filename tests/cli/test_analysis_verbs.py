@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -267,6 +268,22 @@ def test_text_in_a_table_stays_on_its_line(run: Run, data: Path) -> None:
         "text          long",
         "a\\nb\\x1b[31m  " + "[b]" * 19 + "...",
     ]
+
+
+def test_an_audit_is_as_wide_as_the_terminal_but_no_less_than_80(
+    run: Run, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    tables = []
+    for columns in (40, 160):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        done = run("audit", data, "--only", "selected_by_position", "--quiet")
+        assert done.code == 0
+        tables.append(done.out.partition("\n\n")[0].splitlines())
+    narrow, wide = tables
+    assert [len(narrow), len(wide)] == [4, 3]
+    assert 50 < max(map(len, narrow)) <= 80 < len(wide[2])
+    assert re.fullmatch(r"    \(\w+, \d+ to \d+ % of the length; \d+ tested\)", narrow[3])
 
 
 def test_damaged_shard_is_one_line(run: Run, data: Path, tmp_path: Path) -> None:
