@@ -46,9 +46,12 @@ def _occurrences(k: int) -> str:
     return "tokens seen once" if k == 0 else f"tokens seen {2**k:,} to {2 ** (k + 1) - 1:,} times"
 
 
+_ALL_SOURCES = "all sources"
+"""What label_coin calls them together."""
+
 _SAID: dict[str, Callable[[Any], str]] = {
     "split": str,
-    "source": lambda name: f"source {name or '(none)'}",
+    "source": lambda name: name if name == _ALL_SOURCES else f"source {name or '(none)'}",
     "k": _occurrences,
     "twentieth": lambda number: f"{5 * number} to {5 * number + 5} % of the length",
     # A fiftieth, from 1, of the tokens that may be drawn, sorted by id.

@@ -40,7 +40,8 @@ def audit_printout(
     }
     command = shlex.join(["clozemill", "audit", data, *_sample_flag(sample)])
     failures = [_failure(command, answer) for answer in failed]
-    lines = ["audit", *_table(report, pieces, width), "", _LEGEND, *failures, _last_line(report)]
+    legend = [_LEGEND] * any(answer.num_groups > 1 for answer in report.answers)
+    lines = ["audit", *_table(report, pieces, width), "", *legend, *failures, _last_line(report)]
     return Printout(data=found, text="\n".join(lines) + "\n")
 
 

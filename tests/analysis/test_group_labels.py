@@ -14,6 +14,7 @@ from clozemill.analysis.questions import Kind, all_questions
     [
         ({"observed": 3, "trials": 9}, ""),
         ({"split": "train", "source": ""}, "train, source (none)"),
+        ({"source": "all sources"}, "all sources"),
         ({"k": 0}, "tokens seen once"),
         ({"k": 10}, "tokens seen 1,024 to 2,047 times"),
         ({"twentieth": 0}, "0 to 5 % of the length"),

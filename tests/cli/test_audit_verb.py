@@ -74,7 +74,13 @@ def test_a_sound_dataset_passes_with_a_line_for_each_question(data: Path) -> Non
     assert lines[-1] == (
         "2 passed, 1 figures, 1 not asked; a sound dataset fails at most 1 time in 1,000,000."
     )
+    assert lines[-2].startswith("p is that of the group shown, the least probable one: ")
     assert result.stderr.splitlines()[-1].startswith("asking 100 %")
+    rules = run(data, *only("cap_on_selected"), "--quiet").stdout
+    assert rules.splitlines()[3:] == [
+        "",
+        lines[-1].replace("2 passed, 1 figures, 1 not asked", "1 passed"),
+    ]
 
 
 def test_a_wide_terminal_has_the_group_on_the_line_and_a_narrow_one_below(data: Path) -> None:
