@@ -4,7 +4,6 @@ Colours are CSS variables of `page/colors.css`, so that one picture serves light
 """
 
 import importlib.util
-import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,8 +22,8 @@ SERIES = tuple(f"var(--series-{number})" for number in range(1, 7))
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [12, 4], [4, 6])
 """Dashes of lines, beside their colours."""
 
-_NUMBERS = itertools.count()
 _LONG_NUMBER = re.compile(r"(?<=[\d(,MLC -])(\d+\.\d\d)\d+(?=[,)\"A-Za-z -])")
+"""Digits of paths, places and colours that no eye sees."""
 
 
 class ReportError(ClozemillError):
@@ -60,22 +59,25 @@ def require_libraries() -> None:
             )
 
 
-def draw(chart: Chart) -> str:
+def draw(chart: Chart, name: str = "chart") -> str:
     """Return the chart as an SVG element that names and describes itself.
+
+    Args:
+        chart: The picture.
+        name: Begin of the element's ids; no two pictures of a page may share it.
 
     Raises:
         ReportError: The library that draws is not installed.
     """
     require_libraries()
     drawn = _vega_svg({**chart.spec, "config": _CONFIG})
-    number = next(_NUMBERS)
     size = re.match(r'<svg[^>]*?( width="[0-9.]+" height="[0-9.]+" viewBox="[^"]*")[^>]*>', drawn)
     assert size is not None, drawn[:200]
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="chart" role="img"{size[1]} '
-        f'aria-labelledby="chart-{number}-title" aria-describedby="chart-{number}-text">'
-        f'<title id="chart-{number}-title">{escape(chart.title)}</title>'
-        f'<desc id="chart-{number}-text">{escape(chart.description)}</desc>'
+        f'aria-labelledby="{name}-title" aria-describedby="{name}-text">'
+        f'<title id="{name}-title">{escape(chart.title)}</title>'
+        f'<desc id="{name}-text">{escape(chart.description)}</desc>'
         f"{drawn[size.end() :]}"
     )
 
@@ -100,7 +102,7 @@ def _vega_svg(spec: Spec) -> str:
 
 
 def view(
-    rows: Sequence[dict[str, Any]], *layers: Spec, width: int = 420, height: int = 200
+    rows: Sequence[dict[str, Any]], *layers: Spec, width: int = 360, height: int = 190
 ) -> Spec:
     """Return a view of layers over the same rows."""
     return {"data": {"values": list(rows)}, "width": width, "height": height, "layer": list(layers)}

@@ -13,6 +13,12 @@ from clozemill.pipeline.manifest import Manifest
 _LEAST_EXPECTED = 30
 """Groups with a smaller expectation are not drawn: their rates would stretch the picture."""
 
+_NO_NAME = "(none)"
+"""A source without a name."""
+
+_ACTIONS = ("mask", "random", "keep")
+"""As they are drawn."""
+
 _PERCENT = {"format": ".2~%"}
 _BAND = {"type": "area", "opacity": 1, "color": "var(--faint-1)"}
 _TICK = {"type": "tick", "thickness": 2, "color": "var(--ink)"}
@@ -39,7 +45,7 @@ def _plain_rows(answer: Answer) -> list[dict[str, Any]]:
 def _plain(value: Any) -> Any:
     if isinstance(value, Decimal):
         return int(value)
-    return visible(value) if isinstance(value, str) else value
+    return (visible(value) or _NO_NAME) if isinstance(value, str) else value
 
 
 def _by_position(rows: list[dict[str, Any]], split: str) -> Iterator[Chart]:
@@ -67,11 +73,12 @@ def _rates(rows: list[dict[str, Any]], axis: Spec, group: str, title: str) -> Ch
     shown = [row for row in rows if row["expected"] >= _LEAST_EXPECTED]
     columns = (group, "observed", "trials", "rate", "mean", "low", "high")
     outside = sum(not row["low"] <= row["rate"] <= row["high"] for row in shown)
+    num_rare = len(rows) - len(shown)
     return Chart(
         title=title,
         description=f"Points are selected shares, the band two standard deviations about what is "
-        f"expected; {outside} of {len(shown)} points lie outside it"
-        + (f", and {len(rows) - len(shown)} rare ones are not drawn." if shown != rows else "."),
+        f"expected; outside it: {outside} of {len(shown)}"
+        + (f". Not drawn, as rare: {num_rare}." if num_rare else "."),
         spec=view(
             shown,
             {"mark": _BAND, "encoding": {"x": axis, "y": edge, "y2": {"field": "high"}}},
@@ -90,10 +97,11 @@ def _rates(rows: list[dict[str, Any]], axis: Spec, group: str, title: str) -> Ch
 
 
 def _actions(rows: list[dict[str, Any]], split: str) -> Iterator[Chart]:
+    rows = sorted(rows, key=lambda row: _ACTIONS.index(row["action"]))
     for row in rows:
         row["share"] = row["observed"] / row["trials"]
     x = number_axis("share", "of the selected positions", axis=_PERCENT, scale={"zero": True})
-    y = {"field": "action", "type": "nominal", "title": None, "sort": ["mask", "random", "keep"]}
+    y = {"field": "action", "type": "nominal", "title": None, "sort": list(_ACTIONS)}
     columns = ("action", "observed", "trials", "share", "probability")
     texts = [f"{row['action']} {row['share']:.2%}" for row in rows]
     yield Chart(
@@ -171,13 +179,7 @@ def _source_shares(rows: list[dict[str, Any]], split: str) -> Iterator[Chart]:
         return
     x = number_axis("share_after", "of the tokens", axis=_PERCENT, scale={"zero": True})
     y = {"field": "source", "type": "nominal", "title": None, "sort": "-x"}
-    columns = (
-        "source",
-        "num_instances",
-        "num_instances",
-        "share_before",
-        "share_after",
-    )
+    columns = ("source", "num_instances", "mean_passes", "share_before", "share_after")
     texts = [f"{row['source']} {row['share_after']:.1%}" for row in rows]
     yield Chart(
         title=f"Shares of sources ({split})",

@@ -1,38 +1,38 @@
 """The report of an audit: one page that needs nothing else, neither a network nor a script."""
 
+import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import duckdb
 
 from clozemill import __version__
 from clozemill.analysis.audit import Answer, AuditReport
-from clozemill.analysis.charts import Chart, draw, read_page_file, require_libraries
+from clozemill.analysis.charts import draw, read_page_file, require_libraries
 from clozemill.analysis.dataset_charts import dataset_charts
-from clozemill.analysis.flow import document_flow, token_flow
-from clozemill.analysis.questions import WHOLE
+from clozemill.analysis.ledger_flow import document_flow, token_flow
+from clozemill.analysis.questions import WHOLE, all_questions
 from clozemill.analysis.report_examples import choose_examples
+from clozemill.analysis.study_charts import difference_chart, study_charts
+from clozemill.analysis.study_findings import Findings, noise_floor, study_warnings
 from clozemill.pipeline.dataset import Dataset
 from clozemill.pipeline.files import atomic_file
 from clozemill.pipeline.inspection_text import visible
 from clozemill.pipeline.manifest import Manifest
 
-if TYPE_CHECKING:
-    from jinja2 import Environment
-
-    from clozemill.analysis.study_findings import Findings
-
 _MOST_ROWS = 10
-# Of an answer, on the page.
+"""Of an answer, on the page."""
 
 _STUDY_SECTIONS = [
     ("study", "Static or dynamic"),
     ("study-pictures", "What the arms see and learn"),
 ]
+"""Sections of a study: their ids and titles."""
 
 _ORDER = ("failed", "passed", "figures", "not asked")
 """Verdicts, as the table has them."""
@@ -43,7 +43,7 @@ def write_report(
     dataset: Dataset,
     connection: duckdb.DuckDBPyConnection,
     audit: AuditReport,
-    study: "Findings | None" = None,
+    study: Findings | None = None,
 ) -> None:
     """Write the page of an audit.
 
@@ -52,56 +52,42 @@ def write_report(
         dataset: What was audited.
         connection: Of `open_database` on it, to choose instances to show.
         audit: Its answers.
-        study: A study on the dataset, to stand on the same page.
+        study: A study of the dataset, to stand on the same page.
 
     Raises:
         ReportError: A library that makes pages or pictures is not installed.
     """
     require_libraries()
-    charts = _drawn(dataset_charts(audit, dataset.manifest))
+    charts = dataset_charts(audit, dataset.manifest)
     counts = Counter(answer.verdict for answer in audit.answers)
-    page = _environment().get_template("audit.html")
-    text = page.render(
+    text = _render(
+        "audit.html",
         name=dataset.folder.resolve().name,
-        version=__version__,
         manifest=dataset.manifest,
         facts=_facts(dataset.manifest),
         audit=audit,
+        num_questions=len(all_questions()),
         is_sample=any(answer.reason == f"needs {WHOLE}" for answer in audit.answers),
         counts=counts,
         sections=_sections(counts, bool(charts)) + (_STUDY_SECTIONS if study else []),
         answers=sorted(audit.answers, key=lambda answer: _ORDER.index(answer.verdict)),
         charts=charts,
-        flows=_drawn([document_flow(dataset.manifest), token_flow(dataset.manifest)]),
+        flows=[document_flow(dataset.manifest), token_flow(dataset.manifest)],
         examples=choose_examples(dataset, connection, audit),
         study=study,
-        study_charts=_study_pictures(study) if study else [],
     )
     _write(path, text)
 
 
-def write_study_report(path: Path, name: str, study: "Findings") -> None:
+def write_study_report(path: Path, name: str, study: Findings) -> None:
     """Write the page of a study, under a name for its heading.
 
     Raises:
         ReportError: A library that makes pages or pictures is not installed.
     """
     require_libraries()
-    from clozemill.analysis.study_findings import PRIMARY
-
-    text = (
-        _environment()
-        .get_template("study.html")
-        .render(
-            name=name,
-            version=__version__,
-            sections=[*_STUDY_SECTIONS, ("settings", "How it was computed")],
-            verdicts=[one for one in study.comparisons if one.measure == PRIMARY],
-            study=study,
-            study_charts=_study_pictures(study),
-        )
-    )
-    _write(path, text)
+    sections = [*_STUDY_SECTIONS, ("settings", "How it was computed")]
+    _write(path, _render("study.html", name=name, sections=sections, study=study))
 
 
 def _write(path: Path, text: str) -> None:
@@ -109,9 +95,9 @@ def _write(path: Path, text: str) -> None:
         sink.write(text.encode("utf-8", "backslashreplace"))
 
 
-def _environment() -> "Environment":
-    """Return what renders `analysis/page`: every value is escaped but pictures of our own."""
-    from jinja2 import Environment, FunctionLoader, StrictUndefined
+def _render(template: str, **values: Any) -> str:
+    """Return a page of `analysis/page`: every value is escaped but pictures of our own."""
+    from jinja2 import Environment, FunctionLoader, StrictUndefined  # of the extra `report`
 
     environment = Environment(
         loader=FunctionLoader(read_page_file),
@@ -123,27 +109,21 @@ def _environment() -> "Environment":
     environment.filters["cell"] = cell
     environment.filters["visible"] = visible
     environment.globals.update(
+        draw=draw,
         most_rows=_MOST_ROWS,
+        version=__version__,
         answer_cells=answer_cells,
         answer_groups=_answer_groups,
         answer_rows=_answer_rows,
         setting_rows=_setting_rows,
-        study_differences=_study_differences,
+        difference_chart=difference_chart,
+        noise_floor=noise_floor,
+        study_charts=study_charts,
         study_summaries=_study_summaries,
+        study_warnings=study_warnings,
+        with_flags=_with_flags,
     )
-    return environment
-
-
-def _drawn(charts: Sequence[Chart]) -> list[tuple[Chart, Any]]:
-    from markupsafe import Markup
-
-    return [(chart, Markup(draw(chart))) for chart in charts]
-
-
-def _study_pictures(study: "Findings") -> list[tuple[Chart, Any]]:
-    from clozemill.analysis.study_charts import study_charts
-
-    return _drawn(study_charts(study))
+    return environment.get_template(template).render(**values)
 
 
 def cell(value: Any) -> str:
@@ -169,6 +149,11 @@ def _float_text(value: float) -> str:
     if size < 1e-4:
         return f"{value:.2g}"
     return f"{value:.2f}" if size >= 10 else f"{value:.4f}"
+
+
+def _with_flags(text: str) -> str:
+    """Return a text as HTML, in which flags of a command line are not broken over lines."""
+    return re.sub("--[a-z-]+", r'<code class="name">\g<0></code>', escape(visible(text)))
 
 
 def _setting_rows(settings: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -211,7 +196,11 @@ class Cells:
     """What the table of questions has of one, in words."""
 
     observed: str
+    """What was counted; empty where nothing is judged."""
+
     expected: str
+    """What it should be, likewise."""
+
     passes: str
     """From which count to which, or why there is no verdict."""
 
@@ -246,13 +235,7 @@ def _answer_rows(answer: Answer) -> list[tuple[Any, ...]]:
     return [tuple(row.values()) for row in answer.rows.slice(0, _MOST_ROWS).to_pylist()]
 
 
-def _study_differences(study: "Findings") -> list[tuple[Any, ...]]:
-    from clozemill.analysis.study_charts import differences
-
-    return [tuple(row.values()) for row in differences(study)]
-
-
-def _study_summaries(study: "Findings") -> list[tuple[Any, ...]]:
+def _study_summaries(study: Findings) -> list[tuple[Any, ...]]:
     return [
         (row.arm, row.measure, row.spread.mean, row.spread.sd, row.spread.low, row.spread.high)
         for row in study.summaries

@@ -14,7 +14,10 @@ from clozemill.pipeline.inspection import Inspector, InstanceView, SelectedPosit
 from clozemill.pipeline.inspection_text import describe_instance, describe_span, visible
 
 _MOST_EXAMPLES = 6
+"""Instances of a page."""
+
 _MOST_VARIANTS = 4
+"""Of an instance; `page/report.css` has a rule for each, and one for it as it was read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,41 +68,39 @@ class Example:
     """Where its segments are from."""
 
     maskings: tuple[Masking, ...]
-    """As it was read, and its first variants."""
+    """Its first variants, and as it was read."""
 
 
 def choose_examples(
     dataset: Dataset, connection: duckdb.DuckDBPyConnection, audit: AuditReport
 ) -> list[Example]:
     """Return instances that a failed question names, and one of each split and kind of label."""
-    found = [
-        ("named by a failed question", row["split"], row["instance"])
+    failed = [
+        (row["split"], row["instance"])
         for answer in audit.answers
         if answer.verdict == "failed" and {"split", "instance"} <= set(answer.rows.column_names)
         for row in answer.rows.slice(0, 1).to_pylist()
     ]
     kinds = connection.sql(read_sql("page/examples")).fetchall()
-    chosen = dict.fromkeys([*((s, i) for _, s, i in found), *kinds])
+    chosen = list(dict.fromkeys([*failed, *kinds]))[:_MOST_EXAMPLES]
     inspector = Inspector(dataset)
-    failed = {(split, number) for _, split, number in found}
     return [
         _example(inspector.describe(split, [number])[0], is_failed=(split, number) in failed)
-        for split, number in list(chosen)[:_MOST_EXAMPLES]
+        for split, number in chosen
     ]
 
 
 def _example(view: InstanceView, *, is_failed: bool) -> Example:
     title = f"Instance {view.number:,} of {view.split}"
-    maskings = [_masking(view, "as read", ())]
-    maskings += [
-        _masking(view, f"variant {number}", variant)
-        for number, variant in enumerate(view.variants[:_MOST_VARIANTS])
-    ]
+    variants = enumerate(view.variants[:_MOST_VARIANTS])
     return Example(
         title=title + (", named by a failed question" if is_failed else ""),
         summary=f"{describe_instance(view)}; id {view.instance_id}",
         spans=tuple(describe_span(span) for span in view.spans),
-        maskings=tuple(maskings[1:] + maskings[:1]),
+        maskings=(
+            *(_masking(view, f"variant {number}", variant) for number, variant in variants),
+            _masking(view, "as read", ()),
+        ),
     )
 
 

@@ -17,7 +17,7 @@ from clozemill.train.metrics import (
 )
 
 _PADDING = {"left": 12, "top": 12, "right": 36, "bottom": 12}
-# Right: names of lines, which are wider in some fonts than in the one they were measured with.
+"""Right: names of lines, which are wider in some fonts than in the one they were measured with."""
 
 _MOST_POINTS = 120
 """Of a training curve; more rows are joined to their means."""
@@ -28,6 +28,8 @@ class _Panel:
     """One of the measures over steps."""
 
     title: str
+    """Its heading."""
+
     measure: str
     """Column of rows of training and evaluation."""
 

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from clozemill.analysis.rows import Rows
 from clozemill.analysis.runs import TRAIN, VIEWS_OF_RUNS, TrainingRun
 from clozemill.pipeline.dataset import Dataset
+from clozemill.train.config import steps_per_epoch
 from clozemill.train.json_records import to_json
 from clozemill.train.metrics import EvaluationRow, Row, StartRow, TrainRow
 from clozemill.train.order import BatchOrder, micro_batches_of
@@ -140,7 +141,7 @@ def _step_columns(run: TrainingRun, steps: NDArray[np.int64], num_instances: int
     """Return the columns of some steps (n,), counted from 0."""
     schedule = make_schedule(run.config, run.num_steps)
     size = run.config.global_batch_size
-    epochs, places = np.divmod(steps, -(-num_instances // size))
+    epochs, places = np.divmod(steps, steps_per_epoch(num_instances, global_batch_size=size))
     return [
         pa.repeat(run.name, len(steps)),
         pa.array(steps + 1),

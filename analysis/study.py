@@ -4,10 +4,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
 
-from clozemill.analysis.study_data import what_arms_see
+from clozemill.analysis.study_exposures import what_arms_see
 from clozemill.analysis.study_findings import Findings, study_findings
-from clozemill.analysis.study_plan import StudyPlan, plan_record
-from clozemill.analysis.study_run import STUDY_NAME, Train, Training, open_study, trainings_of
+from clozemill.analysis.study_plan import StudyPlan, Training, plan_record, trainings_of
+from clozemill.analysis.study_records import STUDY_NAME
+from clozemill.analysis.study_run import Train, open_study
 from clozemill.pipeline.dataset import open_dataset
 from clozemill.pipeline.files import write_json
 from clozemill.train.json_records import to_json

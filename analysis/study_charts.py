@@ -1,10 +1,11 @@
 """Charts of a study: what its arms see of the text, and what their trainings come to."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from clozemill.analysis.charts import DASHES, SERIES, Chart, Spec, number_axis, view
-from clozemill.analysis.study_findings import PRIMARY, Findings
+from clozemill.analysis.study_findings import PRIMARY, Comparison, Findings
+from clozemill.analysis.study_statistics import Interval, Spread
 
 _INTERVAL = {"type": "rule", "strokeWidth": 2}
 _ZERO: Spec = {
@@ -12,19 +13,86 @@ _ZERO: Spec = {
     "mark": {"type": "rule", "strokeDash": [5, 4], "color": "var(--quiet)"},
 }
 _SEEN = {
-    "ever_selected": ("Share of positions ever selected", ".0%"),
-    "repeats": ("Share of maskings shown before", ".0%"),
-    "entropy": ("Entropy of what a position shows, in nats", ".2f"),
+    "ever_selected": ("Share of positions ever selected", ".0%", ".1%"),
+    "repeats": ("Share of maskings shown before", ".0%", ".1%"),
+    "entropy": ("Entropy of what a position shows, in nats", ".2f", ".3f"),
 }
-"""Title and number format of each quantity."""
+"""Of each quantity the title, and how numbers are written at the axis and in texts."""
+
+_DIFFERENCE_COLUMNS = {
+    "arm": "arm",
+    "difference": "mean",
+    "95 % over seeds": "seeds",
+    "p (Holm)": "p",
+    "minimum detectable": "detectable",
+    "95 % over documents": "documents",
+    "verdict": "verdict",
+}
+"""By heading, the names of `_difference_row`."""
 
 
 def study_charts(findings: Findings) -> list[Chart]:
-    """Return the charts of a study, in the order of a page: the answer first."""
-    charts = [_losses(findings), _dose(findings)]
-    if findings.comparisons:
-        charts += [_differences(findings), _difference_curve(findings)]
-    return [*charts, *_seen(findings)]
+    """Return the charts of a study but its answer, `difference_chart`, in the order of a page."""
+    return [
+        _losses(findings),
+        _difference_curve(findings),
+        _dose(findings),
+        *_seen(findings),
+    ]
+
+
+def difference_chart(findings: Findings) -> Chart:
+    """Return the paired differences by MLM loss, with all that is said of them."""
+    rows = [_difference_row(one) for one in findings.verdicts]
+    x = number_axis("mean", "nats", axis={"format": "+.3~f"})
+    y = _arm_axis(findings)
+    texts = [f"{row['arm']} {row['mean']:+.4f}: {row['verdict']}" for row in rows]
+    return Chart(
+        title=f"MLM loss minus that of {findings.reference}",
+        description="Points are means of paired differences with their 95 % t intervals over "
+        f"{_seeds(findings)}, the dashed line no difference: {'; '.join(texts)}.",
+        spec=view(
+            rows,
+            {**_ZERO, "encoding": {"x": {"datum": 0}}},
+            {
+                "transform": [{"filter": "datum.low !== null"}],
+                "mark": {**_INTERVAL, "color": "var(--series-1)"},
+                "encoding": {"x": {**x, "field": "low"}, "x2": {"field": "high"}, "y": y},
+            },
+            {
+                "mark": {"type": "point", "filled": True, "size": 80, "opacity": 1},
+                "encoding": {"x": x, "y": y, "color": {"value": "var(--series-1)"}},
+            },
+            height=max(70, 34 * len(rows)),
+        ),
+        columns=tuple(_DIFFERENCE_COLUMNS),
+        rows=tuple(tuple(row[n] for n in _DIFFERENCE_COLUMNS.values()) for row in rows),
+    )
+
+
+def _difference_row(one: Comparison) -> dict[str, Any]:
+    found, noise = one.difference, one.evaluation_noise
+    return {
+        "arm": found.arm,
+        "mean": found.spread.mean,
+        "low": found.spread.low,
+        "high": found.spread.high,
+        "seeds": _interval_text(found.spread),
+        "p": found.adjusted_p,
+        "detectable": found.minimum_detectable,
+        "documents": None if noise is None else _interval_text(noise),
+        "verdict": one.verdict,
+    }
+
+
+def _interval_text(interval: Spread | Interval) -> str | None:
+    if interval.low is None or interval.high is None:
+        return None
+    return f"{interval.low:+.4f} to {interval.high:+.4f}"
+
+
+def _seeds(findings: Findings) -> str:
+    return "1 seed" if findings.plan.num_seeds == 1 else f"{findings.plan.num_seeds} seeds"
 
 
 def _losses(findings: Findings) -> Chart:
@@ -36,7 +104,7 @@ def _losses(findings: Findings) -> Chart:
     line = findings.trainings[0].start["context_free_loss"]
     ends = {arm: _mean(rows, arm, findings.plan.num_steps) for arm in findings.plan.arms}
     y = number_axis("loss", "nats", axis={"format": ".2f"})
-    layers = _curve_layers(findings, number_axis("step", "step"), y)
+    layers = _curve_layers(findings, y, findings.plan.arms)
     if line is not None:
         layers.append({**_ZERO, "encoding": {"y": {"datum": line}}})
     return Chart(
@@ -50,9 +118,11 @@ def _losses(findings: Findings) -> Chart:
     )
 
 
-def _curve_layers(findings: Findings, x: Spec, y: Spec) -> list[Spec]:
-    """Return a thin line per arm and seed, and a thick one through their means."""
-    legend = {"symbolType": "stroke", "symbolOpacity": 1, "symbolSize": 400}
+def _curve_layers(findings: Findings, y: Spec, arms: Sequence[str]) -> list[Spec]:
+    """Return a thin line per arm and seed over steps, and a thick one through their means."""
+    x = number_axis("step", "step")
+    look = {"symbolType": "stroke", "symbolOpacity": 1, "symbolSize": 400}
+    legend = {**look, "values": list(arms)}
     colors = {**_arm_colors(findings), "legend": legend}
     dashes = {"field": "arm", "scale": _arm_scale(findings, list(DASHES)), "legend": legend}
     mean = {**y, "aggregate": "mean"}
@@ -74,85 +144,44 @@ def _dose(findings: Findings) -> Chart:
         {"arm": arm, "mean": spread.mean, "sd": spread.sd, "low": spread.low, "high": spread.high}
         for arm, spread in spreads.items()
     ]
-    seeds = [{"arm": one.arm, "loss": one.evaluations[-1][PRIMARY]} for one in findings.trainings]
-    x = {**_arm_axis(findings), "axis": {"labelAngle": 0}}
-    y = number_axis("mean", "nats", axis={"format": ".2f"})
-    point = {"type": "point", "filled": True, "opacity": 1}
     return Chart(
         title="MLM loss over the number of variants",
         description=f"After step {findings.plan.num_steps:,}: large points are means of seeds with "
         "their 95 % t intervals, which hold between studies; small ones are the seeds. "
         + ", ".join(f"{row['arm']} {row['mean']:.4f}" for row in means)
         + ".",
-        spec=view(
-            means,
-            {
-                "mark": {"type": "line", "color": "var(--rule)", "strokeWidth": 1.5},
-                "encoding": {"x": x, "y": y},
-            },
-            {
-                "transform": [{"filter": "datum.low !== null"}],
-                "mark": {**_INTERVAL, "color": "var(--series-1)"},
-                "encoding": {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}},
-            },
-            {
-                "mark": {**point, "size": 80, "color": "var(--series-1)"},
-                "encoding": {"x": x, "y": y},
-            },
-            {
-                "data": {"values": seeds},
-                "mark": {**point, "size": 22, "color": "var(--series-2)", "xOffset": 9},
-                "encoding": {"x": x, "y": {**y, "field": "loss"}},
-            },
-        ),
-        columns=("arm", "mean", "sd of seeds", "95 % from", "to"),
+        spec=view(means, *_dose_layers(findings)),
+        columns=("arm", "mean", "sd of seeds", "95 % from", "95 % to"),
         rows=_cells(means),
     )
 
 
-def differences(findings: Findings) -> list[dict[str, Any]]:
-    """Return the paired differences by MLM loss, a row per arm but the reference."""
+def _dose_layers(findings: Findings) -> list[Spec]:
+    """Return a line through the means, their intervals, the means, and beside them the seeds."""
+    x = {**_arm_axis(findings), "axis": {"labelAngle": 0}}
+    y = number_axis("mean", "nats", axis={"format": ".2f"})
+    point = {"type": "point", "filled": True, "opacity": 1}
+    seeds = [{"arm": one.arm, "loss": one.evaluations[-1][PRIMARY]} for one in findings.trainings]
     return [
         {
-            "arm": one.difference.arm,
-            "mean": one.difference.spread.mean,
-            "low": one.difference.spread.low,
-            "high": one.difference.spread.high,
-            "p": one.difference.adjusted_p,
-            "visible": one.difference.smallest_visible,
-            "verdict": one.verdict,
-        }
-        for one in findings.comparisons
-        if one.measure == PRIMARY
+            "mark": {"type": "line", "color": "var(--rule)", "strokeWidth": 1.5},
+            "encoding": {"x": x, "y": y},
+        },
+        {
+            "transform": [{"filter": "datum.low !== null"}],
+            "mark": {**_INTERVAL, "color": "var(--series-1)"},
+            "encoding": {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}},
+        },
+        {
+            "mark": {**point, "size": 80, "color": "var(--series-1)"},
+            "encoding": {"x": x, "y": y},
+        },
+        {
+            "data": {"values": seeds},
+            "mark": {**point, "size": 22, "color": "var(--series-2)", "xOffset": 9},
+            "encoding": {"x": x, "y": {**y, "field": "loss"}},
+        },
     ]
-
-
-def _differences(findings: Findings) -> Chart:
-    rows = differences(findings)
-    x = number_axis("mean", "nats", axis={"format": "+.3~f"})
-    y = _arm_axis(findings)
-    texts = [f"{row['arm']} {row['mean']:+.4f}: {row['verdict']}" for row in rows]
-    return Chart(
-        title=f"MLM loss minus that of {findings.reference}",
-        description="Points are means of paired differences with their 95 % t intervals over "
-        f"{findings.plan.num_seeds} seeds, the dashed line no difference: {'; '.join(texts)}.",
-        spec=view(
-            rows,
-            {**_ZERO, "encoding": {"x": {"datum": 0}}},
-            {
-                "transform": [{"filter": "datum.low !== null"}],
-                "mark": {**_INTERVAL, "color": "var(--series-1)"},
-                "encoding": {"x": {**x, "field": "low"}, "x2": {"field": "high"}, "y": y},
-            },
-            {
-                "mark": {"type": "point", "filled": True, "size": 80, "opacity": 1},
-                "encoding": {"x": x, "y": y, "color": {"value": "var(--series-1)"}},
-            },
-            height=max(90, 40 * len(rows)),
-        ),
-        columns=("arm", "difference", "95 % from", "to", "p (Holm)", "visible", "verdict"),
-        rows=_cells(rows),
-    )
 
 
 def _difference_curve(findings: Findings) -> Chart:
@@ -169,13 +198,13 @@ def _difference_curve(findings: Findings) -> Chart:
     ]
     y = number_axis("difference", "nats", axis={"format": "+.3~f"})
     return Chart(
-        title=f"The same over steps: minus {findings.reference}",
+        title=f"The difference over steps: minus {findings.reference}",
         description="Thick lines are means of paired differences, thin ones the seeds; an arm has "
         "no difference until its masks return. What is judged is the last step alone.",
         spec=view(
             rows,
             {**_ZERO, "encoding": {"y": {"datum": 0}}},
-            *_curve_layers(findings, number_axis("step", "step"), y),
+            *_curve_layers(findings, y, findings.plan.arms[:-1]),
         ),
         columns=("arm", "seed", "step", "difference"),
         rows=_cells(rows),
@@ -184,13 +213,13 @@ def _difference_curve(findings: Findings) -> Chart:
 
 def _seen(findings: Findings) -> Iterator[Chart]:
     x = number_axis("epoch", "epoch", axis={"tickMinStep": 1})
-    for quantity, (title, format) in _SEEN.items():
+    for quantity, (title, axis_format, text_format) in _SEEN.items():
         points = [row for row in findings.seen if row.quantity == quantity]
         columns = ("arm", "epoch", "observed", "expected")
         rows = [{name: getattr(row, name) for name in columns} for row in points]
-        y = number_axis("observed", axis={"format": format}, scale={"zero": True})
+        y = number_axis("observed", axis={"format": axis_format}, scale={"zero": True})
         last = max(row.epoch for row in points)
-        ends = [f"{row.arm} {row.observed:.3g}" for row in points if row.epoch == last]
+        ends = [f"{p.arm} {p.observed:{text_format}}" for p in points if p.epoch == last]
         color = _arm_colors(findings)
         shape = {"field": "arm", "type": "nominal", "scale": _arm_scale(findings), "legend": {}}
         yield Chart(

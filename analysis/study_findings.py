@@ -1,13 +1,20 @@
-"""What the trainings of a study say together: `study.json`."""
+"""What the trainings of a study say together: `study.json`, and how to read it."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from clozemill.analysis.study_data import Seen
-from clozemill.analysis.study_plan import FORMAT_VERSION, PlanRecord
-from clozemill.analysis.study_run import ArmResult
+from clozemill.analysis.study_exposures import Seen
+from clozemill.analysis.study_records import (
+    FORMAT_VERSION,
+    PLAN_NAME,
+    STUDY_NAME,
+    ArmResult,
+    PlanRecord,
+)
 from clozemill.analysis.study_statistics import (
     Difference,
     Interval,
@@ -16,13 +23,18 @@ from clozemill.analysis.study_statistics import (
     paired_differences,
     spread,
 )
+from clozemill.pipeline.dataset import Dataset
 from clozemill.pipeline.errors import RunError
+from clozemill.train.json_records import from_json, read_object
 
 PRIMARY = "mlm_loss"
 """The measure that verdicts are about; the others are shown beside it."""
 
 MEASURES = (PRIMARY, "mask_only_loss", "mlm_accuracy", "nsp_loss", "nsp_accuracy")
 """Columns of an evaluation that are compared."""
+
+_FEW_DOCUMENTS, _FEW_INSTANCES = 20, 200
+"""With fewer of the validation split, what is measured is mostly which ones they are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +99,11 @@ class Findings:
 
     comparisons: tuple[Comparison, ...]
     """Of each arm but the reference and each measure."""
+
+    @property
+    def verdicts(self) -> tuple[Comparison, ...]:
+        """The comparisons by MLM loss: what the study is about."""
+        return tuple(one for one in self.comparisons if one.measure == PRIMARY)
 
 
 def study_findings(
@@ -185,3 +202,71 @@ def _evaluation_noise(arm: list[ArmResult], reference: list[ArmResult]) -> Inter
         for results in (arm, reference)
     ]
     return document_interval((losses[0] - losses[1]) / len(reference), selected)
+
+
+def noise_floor(findings: Findings) -> str | None:
+    """Return how much seeds alone move the MLM loss, in a sentence; None for one seed."""
+    if findings.plan.num_seeds == 1:
+        return None
+    (alone,) = (
+        row.spread.sd
+        for row in findings.summaries
+        if (row.arm, row.measure) == (findings.reference, PRIMARY)
+    )
+    paired = ", ".join(
+        f"{one.difference.spread.sd:.4f} ({one.difference.arm})" for one in findings.verdicts
+    )
+    return (
+        f"Noise floor: from seed to seed the loss of {findings.reference} has a standard deviation "
+        f"of {alone:.4f}, paired differences of {paired}."
+    )
+
+
+def study_warnings(findings: Findings) -> Iterator[str]:
+    """Yield what weakens every number of a study, a sentence or two each."""
+    if findings.plan.num_seeds == 1:
+        yield "One seed has no interval: what is seen may be chance. Give --seeds 3 or more."
+    first = findings.trainings[0]
+    num_documents, num_instances = len(first.documents.selected), _last(first)["instances"]
+    if num_documents < _FEW_DOCUMENTS or num_instances < _FEW_INSTANCES:
+        yield (
+            f"Losses are measured on {num_instances:,} instances of {num_documents:,} validation "
+            "documents, so few that other documents might say otherwise. Build the dataset with a "
+            "larger --validation-fraction, or give a larger --eval-instances."
+        )
+    if any(one.execution != first.execution for one in findings.trainings):
+        yield (
+            f"Not all trainings were computed alike (see execution in {STUDY_NAME}): sums are "
+            "rounded otherwise, which is part of the differences."
+        )
+
+
+def read_findings(folder: Path) -> Findings:
+    """Return what the study in a folder has found.
+
+    Raises:
+        RunError: There is no study, it is not done, or its file cannot be read.
+    """
+    path = folder / STUDY_NAME
+    if not path.exists():
+        is_begun = (folder / PLAN_NAME).exists()
+        remedy = "the study is not done; go on with its compare" if is_begun else "name its folder"
+        raise RunError(f"{folder} has no {STUDY_NAME}: {remedy}.")
+    return from_json(Findings, read_object(path, format_version=FORMAT_VERSION), str(path))
+
+
+def read_findings_of(dataset: Dataset, folder: Path) -> Findings:
+    """Return what the study in a folder has found, which must be one of the dataset.
+
+    Raises:
+        RunError: It is a study of another dataset, or cannot be read.
+    """
+    findings = read_findings(folder)
+    for split, entry in dataset.manifest.splits.items():
+        digest = findings.plan.dataset_digests.get(split)
+        if digest != entry.dataset_digest:
+            raise RunError(
+                f"the study in {folder} is of another dataset: its {split} digest is {digest}, "
+                f"that of {dataset.folder} {entry.dataset_digest}; name a study of this one."
+            )
+    return findings

@@ -8,26 +8,22 @@ the *reference* that the others are compared with.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from clozemill import __version__
+from clozemill.analysis.study_records import FORMAT_VERSION, PLAN_NAME, PlanRecord
 from clozemill.pipeline.dataset import Dataset
 from clozemill.pipeline.errors import ConfigError, RunError
-from clozemill.train.assembly import VALIDATION
-from clozemill.train.config import PretrainConfig
+from clozemill.train.config import PretrainConfig, steps_per_epoch
 from clozemill.train.json_records import from_json, read_object
 
-FORMAT_VERSION = 1
-"""Raised when a reader of the last version would misread a study's files."""
-
-PLAN_NAME = "plan.json"
 VARIANTS_PER_SEED = 2**20
 """Distance of the first variants of two seeds: more epochs than anybody trains."""
 
-MOST_SEEDS = 2_048
+MOST_SEEDS = 2**31 // VARIANTS_PER_SEED
 """With more, the numbers of variants would not fit `mask_offset`."""
 
 OWN_FIELDS = ("out", "masking", "num_static_variants", "mask_offset", "seed", "resume")
@@ -104,35 +100,25 @@ class StudyPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlanRecord:
-    """What `plan.json` holds: a study goes on only with the same, but for package and path."""
+class Training:
+    """One arm with one seed."""
 
-    format_version: int = FORMAT_VERSION
-    """Version of the files of a study."""
+    arm: Arm
+    """The masking."""
 
-    package_version: str
-    """The clozemill that began the study."""
+    seed: int
+    """From 0."""
 
-    data: str
-    """The dataset's folder when it began; it may be moved."""
+    @property
+    def name(self) -> str:
+        """Its name in the folder: `static-4-seed-0`."""
+        return f"{self.arm.name}-seed-{self.seed}"
 
-    settings: dict[str, Any]
-    """Settings that decide weights or measurements."""
 
-    dataset_digests: dict[str, str]
-    """Of each split, with its masks."""
-
-    arms: tuple[str, ...]
-    """Names of the arms; the last is the reference."""
-
-    num_seeds: int
-    """Seeds are 0 .. S - 1."""
-
-    num_steps: int
-    """Steps of each training."""
-
-    steps_per_epoch: int
-    """Steps of a pass over the training split."""
+def trainings_of(plan: StudyPlan) -> tuple[Training, ...]:
+    """Return all trainings in their order: seed by seed, the reference first."""
+    arms = (plan.reference, *plan.arms[:-1])
+    return tuple(Training(arm=arm, seed=s) for s in range(plan.num_seeds) for arm in arms)
 
 
 def make_plan(
@@ -158,35 +144,52 @@ def make_plan(
             validation split, or less than two arms are left.
     """
     _check_settings(config, variants, num_seeds)
-    if VALIDATION not in dataset.splits:
+    if "validation" not in dataset.splits:
         raise ConfigError(
             f"{dataset.folder} has no validation split to compare arms on; build it with a larger "
             "--validation-fraction."
         )
     num_instances = dataset.num_instances("train")
     num_steps = config.num_steps(num_instances)
-    steps_per_epoch = -(-num_instances // config.global_batch_size)
+    num_per_epoch = steps_per_epoch(num_instances, global_batch_size=config.global_batch_size)
     counts = sorted(set(variants))
-    # Static masking that has the last word may have any number: it is nobody's double.
-    parting = [k for k in counts if k * steps_per_epoch < num_steps]
-    chosen = [*parting, None] if has_dynamic else [*parting, *counts[len(parting) :][:1]]
-    if len(chosen) < 2:
-        raise ConfigError(
-            f"{num_steps:,} steps are {num_steps / steps_per_epoch:.2f} epochs, in which no "
-            f"masking of --variants {','.join(map(str, counts))} returns, so there are no two arms "
-            "to compare; train longer, or give smaller numbers."
-        )
+    chosen = _chosen_arms(counts, num_steps / num_per_epoch, has_dynamic=has_dynamic)
     return StudyPlan(
         config=config,
         arms=tuple(Arm(num_variants=count) for count in chosen),
         left_out=tuple(count for count in counts if count not in chosen),
         num_seeds=num_seeds,
         num_steps=num_steps,
-        steps_per_epoch=steps_per_epoch,
+        steps_per_epoch=num_per_epoch,
         dataset_digests={
             name: split.dataset_digest for name, split in dataset.manifest.splits.items()
         },
     )
+
+
+def _chosen_arms(
+    counts: Sequence[int], num_epochs: float, *, has_dynamic: bool
+) -> list[int | None]:
+    """Return the K of the arms: those whose masks return, and one whose masks do not.
+
+    Raises:
+        ConfigError: Less than two are left.
+    """
+    returning = [count for count in counts if count < num_epochs]
+    # Static masking that has the last word may have any number: it is nobody's double.
+    last: list[int | None] = [None] if has_dynamic else [*counts[len(returning) :][:1]]
+    if len(returning) == 1 and not last:
+        raise ConfigError(
+            f"--variants {','.join(map(str, counts))} without --dynamic is one arm; name another "
+            "number, or leave out --no-dynamic."
+        )
+    if len(returning) + len(last) < 2:
+        raise ConfigError(
+            f"the study has {num_epochs:.2f} epochs, in which no masking of --variants "
+            f"{','.join(map(str, counts))} returns, so there are no two arms to compare; train "
+            "longer, or give smaller numbers."
+        )
+    return [*returning, *last]
 
 
 def _check_settings(config: PretrainConfig, variants: Sequence[int], num_seeds: int) -> None:
@@ -235,17 +238,37 @@ def read_plan(folder: Path) -> PlanRecord | None:
 
 
 def check_same_plan(saved: PlanRecord, now: PlanRecord, folder: Path) -> None:
-    """Raise `RunError` for the first thing in which a study is not the one in the folder."""
-    ways: list[tuple[str, Any, Any]] = [
-        *((n, saved.settings.get(n), value) for n, value in now.settings.items()),
-        ("the dataset's digest", saved.dataset_digests, now.dataset_digests),
-        ("arms", ", ".join(saved.arms), ", ".join(now.arms)),
-        ("seeds", saved.num_seeds, now.num_seeds),
-        ("steps", saved.num_steps, now.num_steps),
+    """Raise `RunError`, with all differences, unless a study is the one in the folder."""
+    ways = [
+        f"{what} {_said(old)} (now {_said(new)})"
+        for what, old, new in _ways(saved, now)
+        if old != new
     ]
-    for what, old, new in ways:
-        if old != new:
-            raise RunError(
-                f"{what} is {new!r:.200}, but the study in {folder} has {old!r:.200}; give that, "
-                "--overwrite to begin again, or another --out."
-            )
+    if ways:
+        raise RunError(
+            f"{folder} holds another study, with {', '.join(ways)}; give what it has, --overwrite "
+            "to begin again, or another --out."
+        )
+
+
+def _ways(saved: PlanRecord, now: PlanRecord) -> Iterator[tuple[str, Any, Any]]:
+    """Yield what decides a study: what it is called, what was saved, and what is asked for."""
+    yield "length", _length(saved), _length(now)
+    for name, value in now.settings.items():
+        if name not in ("epochs", "steps"):
+            yield name, saved.settings.get(name), value
+    for split in sorted({*saved.dataset_digests, *now.dataset_digests}):
+        old, new = (record.dataset_digests.get(split) for record in (saved, now))
+        yield f"{split} digest", old, new
+    yield "arms", "+".join(saved.arms), "+".join(now.arms)
+    yield "seeds", saved.num_seeds, now.num_seeds
+
+
+def _length(record: PlanRecord) -> str:
+    """Return how long the trainings are, as they were asked for."""
+    steps, epochs = f"{record.num_steps:,} steps", record.settings.get("epochs")
+    return steps if epochs is None else f"{epochs} epochs or {steps}"
+
+
+def _said(value: Any) -> str:
+    return "unset" if value is None else str(value)[:100]

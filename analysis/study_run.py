@@ -15,27 +15,32 @@ import dataclasses
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
+from clozemill.analysis.document_losses import document_losses
 from clozemill.analysis.study_plan import (
-    FORMAT_VERSION,
-    PLAN_NAME,
-    Arm,
     StudyPlan,
+    Training,
     check_same_plan,
     plan_record,
     read_plan,
+    trainings_of,
+)
+from clozemill.analysis.study_records import (
+    FORMAT_VERSION,
+    PLAN_NAME,
+    STUDY_NAME,
+    ArmResult,
+    DocumentLosses,
 )
 from clozemill.pipeline.errors import RunError
 from clozemill.pipeline.files import is_temporary, write_json
 from clozemill.pipeline.lock import lock_file
 from clozemill.pipeline.out_folder import check_out
-from clozemill.train.checkpoints import find_latest
+from clozemill.train.checkpoints import find_latest, step_of
 from clozemill.train.config import PretrainConfig
-from clozemill.train.document_losses import DocumentLosses, document_losses
-from clozemill.train.facts import CHECKPOINTS_NAME, Execution, read_run
+from clozemill.train.facts import CHECKPOINTS_NAME, read_run
 from clozemill.train.forks import fork_run
 from clozemill.train.json_records import from_json, read_object, to_json
 from clozemill.train.metrics import (
@@ -46,65 +51,10 @@ from clozemill.train.metrics import (
     read_metrics,
 )
 
-RUNS_NAME, ARMS_NAME, STUDY_NAME = "runs", "arms", "study.json"
-_LOCK_NAME = ".lock"
+_RUNS_NAME, _ARMS_NAME, _LOCK_NAME = "runs", "arms", ".lock"
 
 Train: TypeAlias = Callable[[PretrainConfig], bool]
 """Trains, or goes on training, and returns whether all steps asked for are done."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Training:
-    """One arm with one seed."""
-
-    arm: Arm
-    """The masking."""
-
-    seed: int
-    """From 0."""
-
-    @property
-    def name(self) -> str:
-        """Its name in the folder: `static-4-seed-0`."""
-        return f"{self.arm.name}-seed-{self.seed}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArmResult:
-    """What a training has come to; `arms/NAME.json` holds it."""
-
-    format_version: int = FORMAT_VERSION
-    """Version of the files of a study."""
-
-    arm: str
-    """Name of the arm."""
-
-    num_variants: int | None
-    """K of static masking; null is dynamic."""
-
-    seed: int
-    """From 0."""
-
-    shared_steps: int
-    """Steps that were taken over from the reference, of which they are a part."""
-
-    execution: Execution
-    """What computed it."""
-
-    start: dict[str, Any]
-    """The reference lines of the data: a row of metrics.jsonl, exact columns."""
-
-    evaluations: tuple[dict[str, Any], ...]
-    """Losses on the validation split over the steps, likewise."""
-
-    documents: DocumentLosses
-    """Losses of the last weights by validation document."""
-
-
-def trainings_of(plan: StudyPlan) -> tuple[Training, ...]:
-    """Return all trainings in their order: seed by seed, the reference first."""
-    arms = (plan.reference, *plan.arms[:-1])
-    return tuple(Training(arm=arm, seed=s) for s in range(plan.num_seeds) for arm in arms)
 
 
 @contextlib.contextmanager
@@ -120,7 +70,7 @@ def open_study(plan: StudyPlan, out: Path, *, overwrite: bool) -> Iterator["Stud
         RunError: The folder holds something else or another study, or is being written.
         ConfigError: It cannot be made.
     """
-    check_out(out)
+    check_folder(plan, out, overwrite=overwrite)
     out.mkdir(parents=True, exist_ok=True)
     try:
         lock = lock_file(out / _LOCK_NAME)
@@ -136,21 +86,35 @@ def open_study(plan: StudyPlan, out: Path, *, overwrite: bool) -> Iterator["Stud
         os.close(lock)
 
 
+def check_folder(plan: StudyPlan, out: Path, *, overwrite: bool) -> None:
+    """Raise unless a folder is new, empty or holds the same study, or one that is to be replaced.
+
+    Raises:
+        RunError: It holds something else or another study.
+        ConfigError: It cannot be made.
+    """
+    check_out(out)
+    if not out.exists() or (overwrite and (out / PLAN_NAME).exists()):
+        return
+    saved = read_plan(out)
+    if saved is None:
+        _check_empty(out)
+    else:
+        check_same_plan(saved, plan_record(plan), out)
+
+
 def _put_plan(plan: StudyPlan, out: Path, *, overwrite: bool) -> None:
+    check_folder(plan, out, overwrite=overwrite)  # again: another process may have written it
     if overwrite and (out / PLAN_NAME).exists():
         _delete_study(out)
-    saved, now = read_plan(out), plan_record(plan)
-    if saved is not None:
-        check_same_plan(saved, now, out)
-        return
-    _check_empty(out)
-    write_json(out / PLAN_NAME, to_json(now))
+    if not (out / PLAN_NAME).exists():
+        write_json(out / PLAN_NAME, to_json(plan_record(plan)))
 
 
 def _delete_study(out: Path) -> None:
     """Delete what a study writes; the plan last, by which a folder is known as ours."""
     (out / STUDY_NAME).unlink(missing_ok=True)
-    for name in (ARMS_NAME, RUNS_NAME):
+    for name in (_ARMS_NAME, _RUNS_NAME):
         shutil.rmtree(out / name, ignore_errors=True)
     (out / PLAN_NAME).unlink()
 
@@ -216,10 +180,10 @@ class StudyFolder:
 
     def run_path(self, training: Training) -> Path:
         """Return the run folder of a training."""
-        return self.folder / RUNS_NAME / training.name
+        return self.folder / _RUNS_NAME / training.name
 
     def _result_path(self, training: Training) -> Path:
-        return self.folder / ARMS_NAME / f"{training.name}.json"
+        return self.folder / _ARMS_NAME / f"{training.name}.json"
 
     def _train_prefixes(self, seed: int, train: Train) -> bool:
         """Train the reference up to where each arm parts, and begin the arm's run there."""
@@ -240,7 +204,7 @@ class StudyFolder:
 
     def _newest_step(self, training: Training) -> int:
         found, _ = find_latest(self.run_path(training) / CHECKPOINTS_NAME)
-        return 0 if found is None else int(found.name.removeprefix("step-"))
+        return 0 if found is None else step_of(found) or 0
 
     def _collect(self, training: Training, documents: DocumentLosses) -> ArmResult:
         folder = self.run_path(training)

@@ -19,7 +19,7 @@ LEVEL = 0.05
 """Share of false alarms: of one interval, and of all verdicts of a study together."""
 
 POWER = 0.8
-"""Share of studies that find the smallest difference which a study is said to be able to see."""
+"""Share of studies that find the minimum detectable difference, where that is the true one."""
 
 _NUM_DRAWS = 2_000
 _BOOTSTRAP_SEED = 20_240
@@ -72,8 +72,9 @@ class Difference:
     adjusted_p: float | None
     """The same after Holm's correction for the number of arms."""
 
-    smallest_visible: float | None
-    """A true difference of this size would be found by 80 % of such studies, one test at 5 %."""
+    minimum_detectable: float | None
+    """Minimum detectable difference: 80 % of such studies would find a true one of this size by one
+    test at 5 %; None for one seed."""
 
     @property
     def is_shown(self) -> bool:
@@ -118,7 +119,7 @@ def paired_differences(
             spread=found,
             p_value=p_values[arm],
             adjusted_p=adjusted.get(arm),
-            smallest_visible=smallest_visible(found),
+            minimum_detectable=minimum_detectable(found),
         )
         for arm, found in spreads.items()
     )
@@ -167,13 +168,13 @@ def paired_power(difference: float, sd: float, num_seeds: int) -> float:
     return float(stats.nct.sf(bound, degrees, center) + other_tail)
 
 
-def smallest_visible(differences: Spread) -> float | None:
-    """Return the true difference that 80 % of such studies would find, if sd is the true one.
+def minimum_detectable(differences: Spread) -> float | None:
+    """Return the minimum detectable difference at 80 % power, if sd is the true one.
 
     With few seeds that is known to a factor only: at 3 seeds the true standard deviation lies
     between half and six times what is seen. None for one seed.
 
-    >>> f"{smallest_visible(spread([-1.0, 0.0, 1.0])):.2f}"
+    >>> f"{minimum_detectable(spread([-1.0, 0.0, 1.0])):.2f}"
     '3.26'
     """
     sd, size = differences.sd, differences.num_seeds
@@ -181,12 +182,12 @@ def smallest_visible(differences: Spread) -> float | None:
         return None
     if sd == 0.0:
         return 0.0
-    return _visible_standard_errors(size) * sd / math.sqrt(size)
+    return _detectable_standard_errors(size) * sd / math.sqrt(size)
 
 
 @functools.cache
-def _visible_standard_errors(num_seeds: int) -> float:
-    """Return the smallest visible difference in standard errors; two seeds need 16."""
+def _detectable_standard_errors(num_seeds: int) -> float:
+    """Return the minimum detectable difference in standard errors; two seeds need 16."""
     root = math.sqrt(num_seeds)
     found = optimize.brentq(lambda d: paired_power(d / root, 1.0, num_seeds) - POWER, 0.0, 50.0)
     return float(found)

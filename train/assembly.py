@@ -90,9 +90,7 @@ def assemble(config: PretrainConfig, accelerator: Accelerator) -> Assembly:
     instances = PretrainingInstances(
         dataset,
         "train",
-        masking=config.masking,
-        num_static_variants=config.num_static_variants,
-        mask_offset=config.mask_offset,
+        **config.masking_settings,
     )
     loading = LoaderSettings(
         micro_batch_size=config.micro_rows(accelerator.num_processes),

@@ -109,6 +109,16 @@ def step_folder(folder: Path, step: int) -> Path:
     return folder / f"step-{step:08d}"
 
 
+def step_of(path: Path) -> int | None:
+    """Return the step that a checkpoint's folder is named for; None for any other name.
+
+    >>> step_of(Path("RUN/checkpoints/step-00001000")), step_of(Path("notes"))
+    (1000, None)
+    """
+    match = _STEP_FOLDER.fullmatch(path.name)
+    return int(match[1]) if match else None
+
+
 def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
     """Write a checkpoint into the folder of all, and return its own folder.
 
@@ -243,8 +253,9 @@ def list_checkpoints(folder: Path) -> list[tuple[int, Path]]:
         names = []
     except OSError as error:
         raise RunError(f"cannot read {folder}: {error.strerror}.") from error
-    found = [(int(match[1]), name) for name in names if (match := _STEP_FOLDER.fullmatch(name))]
-    return [(step, folder / name) for step, name in sorted(found, reverse=True)]
+    paths = [folder / name for name in names]
+    found = [(step, path) for path in paths if (step := step_of(path)) is not None]
+    return sorted(found, reverse=True)
 
 
 def delete_checkpoint(path: Path) -> None:
@@ -287,8 +298,7 @@ def _read_state_file(path: Path) -> _StateFile:
     record = from_json(_StateFile, table, str(where))
     if sorted(record.files) != sorted(_TENSOR_FILES):
         raise RunError(f"{where} lists {sorted(record.files)!r:.100}, not {list(_TENSOR_FILES)}.")
-    named = _STEP_FOLDER.fullmatch(path.name)
-    if named and int(named[1]) != record.state.step:
+    if step_of(path) not in (None, record.state.step):
         raise RunError(f"{where} is of step {record.state.step}, which its folder is not.")
     return record
 

@@ -214,14 +214,11 @@ class PretrainConfig:
         )
 
     def num_steps(self, instances: int) -> int:
-        """Return the steps of the run on a training split of so many instances.
-
-        The last step of an epoch takes what is left, so every instance is seen once per epoch.
-        """
+        """Return the steps of the run on a training split of so many instances."""
         if self.steps is not None:
             return self.steps
         assert self.epochs is not None
-        return self.epochs * -(-instances // self.global_batch_size)
+        return self.epochs * steps_per_epoch(instances, global_batch_size=self.global_batch_size)
 
     def num_warmup_steps(self, num_steps: int) -> int:
         """Return the steps until the peak in a run of so many.
@@ -242,6 +239,12 @@ class PretrainConfig:
         """Return the most instances of one forward pass where so many ranks share a batch."""
         share = -(-self.global_batch_size // num_ranks)
         return min(share, self.micro_batch_size or _MOST_MICRO_ROWS)
+
+    @property
+    def masking_settings(self) -> dict[str, Any]:
+        """What decides the masks, named as `PretrainingInstances` takes it."""
+        names = ("masking", "num_static_variants", "mask_offset")
+        return {name: getattr(self, name) for name in names}
 
     def settings(self, *kinds: Kind) -> dict[str, Any]:
         """Return the fields of the given kinds, by name, ready for JSON."""
@@ -292,6 +295,15 @@ def _check_one_of(settings: Mapping[str, Any], first: str, second: str) -> None:
             f"{first} is {settings[first]!r} and {second} is {settings[second]!r}, which exclude "
             "each other; drop one of them."
         )
+
+
+def steps_per_epoch(num_instances: int, *, global_batch_size: int) -> int:
+    """Return the steps in which each instance is seen once; the last one takes what is left.
+
+    >>> steps_per_epoch(10, global_batch_size=4)
+    3
+    """
+    return -(-num_instances // global_batch_size)
 
 
 def pretrain_config(*layers: Mapping[str, Any]) -> PretrainConfig:

@@ -7,9 +7,7 @@ training until epoch K. What one of them has done until then, the other need not
 
 import dataclasses
 import os
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -77,19 +75,14 @@ def _check_same_until(state: TrainingState, config: PretrainConfig, path: Path) 
     own_masking = {name: asked[name] for name in _MASKING}
     check_unchanged({**saved, **own_masking}, config, str(path))
     epochs = np.arange(state.epoch + (state.position > 0))
-    theirs, ours = (_schedule(settings).variants_of(epochs) for settings in (saved, asked))
-    differing = np.flatnonzero(theirs != ours)
+    theirs, ours = (
+        # None are stored, as it were: of the two, the static one says how many it has.
+        VariantSchedule.of(0, **{name: settings[name] for name in config.masking_settings})
+        for settings in (saved, asked)
+    )
+    differing = np.flatnonzero(theirs.variants_of(epochs) != ours.variants_of(epochs))
     if len(differing):
         raise RunError(
             f"{path} has seen other masks than {config.out} would have from epoch {differing[0]} "
             "on; start from an earlier checkpoint, or train from the beginning."
         )
-
-
-def _schedule(settings: Mapping[str, Any]) -> VariantSchedule:
-    """Return which variant each epoch shows; static masking must say how many it has."""
-    return VariantSchedule(
-        masking=settings["masking"],
-        num_static_variants=settings["num_static_variants"] or 0,
-        mask_offset=settings["mask_offset"],
-    )

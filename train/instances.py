@@ -124,10 +124,11 @@ class PretrainingInstances(TorchDataset[MaskedInstances]):
             DatasetError: There is no such split, or its tokenizer or random generator is not
                 that of the build.
         """
-        num_stored, manifest = dataset.num_variants(split), dataset.manifest
-        self.schedule = VariantSchedule(
+        manifest = dataset.manifest
+        self.schedule = VariantSchedule.of(
+            dataset.num_variants(split),
             masking=masking,
-            num_static_variants=num_stored if num_static_variants is None else num_static_variants,
+            num_static_variants=num_static_variants,
             mask_offset=mask_offset,
         )
         """Which variant each epoch shows."""

@@ -1,7 +1,10 @@
 """What a process of a training is: its rank, threads, precision, and what only one of them does."""
 
+import atexit
 import contextlib
 import ctypes
+import gc
+import importlib
 import importlib.util
 import os
 import signal
@@ -16,7 +19,7 @@ from accelerate.state import AcceleratorState
 from accelerate.utils import broadcast_object_list
 
 from clozemill.pipeline.engine import usable_cores
-from clozemill.pipeline.errors import ClozemillError, ConfigError
+from clozemill.pipeline.errors import ClozemillError, ConfigError, RunError
 from clozemill.train.config import PretrainConfig
 
 Result = TypeVar("Result")
@@ -40,6 +43,7 @@ def start_accelerator(config: PretrainConfig) -> Accelerator:
         raise ConfigError(
             f"log_with is {config.log_with}, which is not installed; pip install {config.log_with}."
         )
+    end_group_at_exit()
     # Or the first precision of a process would be that of all its later trainings.
     AcceleratorState._reset_state()
     return Accelerator(
@@ -50,6 +54,32 @@ def start_accelerator(config: PretrainConfig) -> Accelerator:
         project_dir=config.out,
         step_scheduler_with_optimizer=False,
     )
+
+
+def end_group_at_exit() -> None:
+    """Let the group of processes that is to be made end before Python does, on every way out.
+
+    A thread of gloo's that lets go of a tensor while Python ends aborts the process ("terminate
+    called without an active exception"); on a busy machine that is not rare.
+    """
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        return
+    # It keeps the group there is when it is imported, in default arguments: imported by
+    # data-parallel training, so after the group was made, it would keep that to the end.
+    importlib.import_module("torch.distributed.nn.functional")
+    atexit.unregister(_end_group)
+    atexit.register(_end_group)
+
+
+def _end_group() -> None:
+    """Leave the group of processes; its threads end with the last reference to it.
+
+    That is ours only after data-parallel wrappers are gone, with the frames of whatever error
+    ended the training. A rank that has died is not waited for.
+    """
+    gc.collect()
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
 
 
 def keep_large_blocks() -> None:
@@ -113,6 +143,25 @@ def on_main(accelerator: Accelerator, work: Callable[[], Result]) -> Result:
         raise found[1]
     result: Result = found[0]
     return result
+
+
+@contextlib.contextmanager
+def reporting_lost_ranks() -> Iterator[None]:
+    """Turn a connection to another rank that breaks into an error that says what to do.
+
+    Raises:
+        RunError: Another rank is gone.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        # Gloo has no error of its own; NCCL's are of this kind.
+        if not isinstance(error, torch.distributed.DistError) and "gloo" not in str(error):
+            raise
+        raise RunError(
+            "the connection to another rank broke: it has died or was killed. Look at what it "
+            "said last; the same command goes on from the newest checkpoint."
+        ) from error
 
 
 class StopRequest:

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from clozemill.pipeline import draws
 from clozemill.pipeline.errors import ConfigError
 from clozemill.pipeline.jit import kernel
+from clozemill.train.config import steps_per_epoch
 
 _DEFAULT_BLOCK_ROWS = 16_384
 """Instances of a block, about, where no length window is asked for."""
@@ -92,7 +93,9 @@ class BatchOrder:
         self.global_batch_size = global_batch_size
         self.block_rows = length_window * global_batch_size
         """Instances of a block."""
-        self.steps_per_epoch = -(-self.num_instances // global_batch_size)
+        self.steps_per_epoch = steps_per_epoch(
+            self.num_instances, global_batch_size=global_batch_size
+        )
         """Global batches of an epoch, the incomplete one included."""
         self._instances = instances
         self._seed = np.uint64(seed)

@@ -10,7 +10,7 @@ from clozemill.model.config import BertConfig
 from clozemill.model.flops import num_parameters, training_flops
 from clozemill.pipeline.dataset import Dataset, open_dataset
 from clozemill.train.assembly import Assembly, assemble, first_model, model_config
-from clozemill.train.config import PretrainConfig
+from clozemill.train.config import PretrainConfig, steps_per_epoch
 from clozemill.train.launch import choose_precision, start_accelerator
 from clozemill.train.loader import micro_batches
 from clozemill.train.loss import Batch
@@ -150,13 +150,13 @@ def _model_size(shape: BertConfig) -> ModelSize:
 def _run_length(config: PretrainConfig, dataset: Dataset) -> RunLength:
     train = dataset.manifest.splits["train"]
     num_steps = config.num_steps(train.num_instances)
-    steps_per_epoch = math.ceil(train.num_instances / config.global_batch_size)
-    num_whole, rest = divmod(num_steps, steps_per_epoch)
+    num_per_epoch = steps_per_epoch(train.num_instances, global_batch_size=config.global_batch_size)
+    num_whole, rest = divmod(num_steps, num_per_epoch)
     num_epochs = num_whole + rest * config.global_batch_size / train.num_instances
     num_variants = _num_variants(config, dataset, math.ceil(num_epochs))
     return RunLength(
         num_instances=train.num_instances,
-        steps_per_epoch=steps_per_epoch,
+        steps_per_epoch=num_per_epoch,
         num_steps=num_steps,
         num_warmup_steps=config.num_warmup_steps(num_steps),
         num_epochs=num_epochs,
@@ -168,10 +168,7 @@ def _run_length(config: PretrainConfig, dataset: Dataset) -> RunLength:
 
 def _num_variants(config: PretrainConfig, dataset: Dataset, num_epochs: int) -> int:
     """Return how many different maskings of an instance so many epochs show."""
-    schedule = VariantSchedule(
-        masking=config.masking,
-        num_static_variants=config.num_static_variants or dataset.num_variants("train"),
-    )
+    schedule = VariantSchedule.of(dataset.num_variants("train"), **config.masking_settings)
     is_dynamic = schedule.masking == "dynamic"
     return num_epochs if is_dynamic else min(num_epochs, schedule.num_static_variants)
 

@@ -17,7 +17,12 @@ from pathlib import Path
 from clozemill.train.assembly import assemble, put_checkpoint
 from clozemill.train.checkpoints import load_checkpoint
 from clozemill.train.config import PretrainConfig
-from clozemill.train.launch import on_main, start_accelerator, stopping_at_a_step
+from clozemill.train.launch import (
+    on_main,
+    reporting_lost_ranks,
+    start_accelerator,
+    stopping_at_a_step,
+)
 from clozemill.train.loop import Loop
 from clozemill.train.metrics import Row, read_metrics
 from clozemill.train.reporting import OnRow, Reporter
@@ -67,7 +72,7 @@ def pretrain(config: PretrainConfig, *, on_row: OnRow | None = None) -> Pretrain
     """
     accelerator = start_accelerator(config)
     parts = assemble(config, accelerator)
-    with contextlib.ExitStack() as stack:
+    with reporting_lost_ranks(), contextlib.ExitStack() as stack:
         run = on_main(accelerator, lambda: stack.enter_context(open_run(config, parts.facts)))
         if run.checkpoint is not None:
             checkpoint = load_checkpoint(run.checkpoint)

@@ -119,7 +119,9 @@ class Reporter:
             if error[0] is not None:
                 with contextlib.suppress(RunError):  # what ended the training is the one to tell
                     self.note(f"ended by {error[1]!r}")
-        self._accelerator.end_training()
+        # Not `end_training`: it also leaves the group of processes, which others still use.
+        for tracker in self._accelerator.trackers:
+            tracker.finish()
 
 
 def _numbers(row: Row) -> dict[str, Any]:

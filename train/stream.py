@@ -115,10 +115,8 @@ class InstanceStream(IterableDataset[MaskedInstances]):
         self._location = plan.location or str(folder / "{path}")
         self._layout = layout_of(manifest, split)
         self._shards = manifest.shards_of(split)
-        num_stored = self._layout.num_variants
-        schedule = VariantSchedule(
-            masking=masking,
-            num_static_variants=num_stored if num_static_variants is None else num_static_variants,
+        schedule = VariantSchedule.of(
+            self._layout.num_variants, masking=masking, num_static_variants=num_static_variants
         )
         self._source = VariantSource(folder, manifest, split, schedule)
         self.pad_id = manifest.tokenizer.special_ids["pad"]

@@ -55,6 +55,26 @@ class VariantSchedule:
         if self.mask_offset < 0:
             raise ConfigError(f"mask_offset is {self.mask_offset}; it must be at least 0.")
 
+    @classmethod
+    def of(
+        cls,
+        num_stored: int,
+        *,
+        masking: str,
+        num_static_variants: int | None = None,
+        mask_offset: int = 0,
+    ) -> "VariantSchedule":
+        """Return what settings ask for of a split; by default all that it stores go round.
+
+        >>> VariantSchedule.of(10, masking="static").num_static_variants
+        10
+        """
+        return cls(
+            masking=masking,
+            num_static_variants=num_stored if num_static_variants is None else num_static_variants,
+            mask_offset=mask_offset,
+        )
+
     def variants_of(self, epochs: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the variant of each of some epochs.
 

@@ -237,6 +237,7 @@ def _prompt(connection: "duckdb.DuckDBPyConnection", form: _Form) -> None:
     "--sample", type=click.IntRange(min=1), help="Ask about so many instances, by record batches."
 )
 @click.option("--html", metavar="FILE", help="Also write all of it as a page with pictures.")
+@click.option("--study", metavar="STUDY", help="Show on that page also a study of the dataset.")
 @threads_option
 @memory_option
 @json_option
@@ -249,6 +250,7 @@ def audit(
     false_alarm_rate: float,
     sample: int | None,
     html: str | None,
+    study: str | None,
     threads: int | None,
     memory_limit: str,
     is_json: bool,
@@ -264,10 +266,13 @@ def audit(
     from clozemill.analysis.charts import require_libraries
     from clozemill.analysis.db import open_database
     from clozemill.analysis.report import write_report
+    from clozemill.analysis.study_findings import read_findings_of
     from clozemill.pipeline.dataset import open_dataset
     from clozemill.pipeline.tokenizer import load_tokenizer
     from clozemill.progress_bars import progress_bar
 
+    if study and not html:
+        raise ConfigError(f"--study {study} is for the page of --html; give --html FILE too.")
     if is_sql:
         show(audit_tables.sql_printout(chosen_questions(only)), is_json)
         return 0
@@ -277,6 +282,7 @@ def audit(
         only=only, false_alarm_rate=false_alarm_rate, is_sample=sample is not None
     )
     dataset = open_dataset(data)
+    findings = read_findings_of(dataset, Path(study)) if study else None
     with (
         open_database(
             dataset, threads=threads, memory_limit=memory_limit, sample=sample
@@ -285,7 +291,7 @@ def audit(
     ):
         report = run_audit(connection, dataset.manifest, settings, on_progress=on_progress)
         if html:
-            write_report(Path(html), dataset, connection, report)
+            write_report(Path(html), dataset, connection, report, findings)
     width, is_terminal = output_width()
     pieces = load_tokenizer(dataset.tokenizer_path).pieces
     if show_rows:

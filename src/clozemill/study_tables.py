@@ -6,9 +6,14 @@ from pathlib import Path
 
 from rich.table import Table
 
-from clozemill.analysis.study_findings import PRIMARY, Comparison, Findings
-from clozemill.analysis.study_plan import StudyPlan
-from clozemill.analysis.study_run import Training
+from clozemill.analysis.study_findings import (
+    PRIMARY,
+    Comparison,
+    Findings,
+    noise_floor,
+    study_warnings,
+)
+from clozemill.analysis.study_plan import StudyPlan, Training
 from clozemill.printouts import Printout, new_table, render
 from clozemill.train.json_records import to_json
 
@@ -99,45 +104,24 @@ def _losses_table(findings: Findings) -> Table:
 
 def _difference_parts(findings: Findings) -> Iterator[Table | str]:
     """Yield the comparisons by MLM loss, and how to read them."""
-    columns = ["arm", "difference", "95 % interval", "p", "visible", "documents", "verdict"]
+    columns = ["arm", "difference", "95 % interval", "p", "detectable", "documents", "verdict"]
     title = f"MLM loss minus that of {findings.reference}, {_seeds(findings.plan.num_seeds)}"
     table = new_table(title, columns, right=range(1, len(columns) - 1))
-    for one in findings.comparisons:
-        if one.measure == PRIMARY:
-            table.add_row(*_cells(one))
+    for one in findings.verdicts:
+        table.add_row(*_cells(one))
     yield table
     context_free = findings.trainings[0].start["context_free_loss"]
     yield (
-        "The interval is over seeds (paired t); p is Holm's, over all arms. Visible: the true "
-        "difference that 80 % of such studies would find. Documents: the interval over validation "
+        "The interval is over seeds (paired t); p is Holm's, over all arms. Detectable: the "
+        "minimum detectable difference (80 % power). Documents: the interval over validation "
         "documents alone, which is evaluation noise and says nothing of other seeds. The line to "
         f"beat, without context, is an MLM loss of {_number(context_free)}."
     )
-    if findings.plan.num_seeds > 1:
-        yield _noise_text(findings)
-    else:
-        yield "One seed has no interval: what is seen may be chance. Give --seeds 3 or more."
-    if any(one.execution != findings.trainings[0].execution for one in findings.trainings):
-        yield (
-            "Not all trainings were computed alike (see execution in study.json): sums are rounded "
-            "otherwise, which is part of the differences."
-        )
+    if noise := noise_floor(findings):
+        yield noise
+    yield from study_warnings(findings)
     if findings.left_out:
         yield _left_out(findings.left_out)
-
-
-def _noise_text(findings: Findings) -> str:
-    """Return how much seeds alone move the losses, without pairing and with it."""
-    alone = {row.arm: row.spread.sd for row in findings.summaries if row.measure == PRIMARY}
-    paired = ", ".join(
-        f"{_number(one.difference.spread.sd, digits=4)} ({one.difference.arm})"
-        for one in findings.comparisons
-        if one.measure == PRIMARY
-    )
-    return (
-        f"Noise floor: from seed to seed the loss of {findings.reference} has a standard deviation "
-        f"of {_number(alone[findings.reference], digits=4)}, paired differences of {paired}."
-    )
 
 
 def _cells(one: Comparison) -> list[str]:
@@ -147,7 +131,7 @@ def _cells(one: Comparison) -> list[str]:
         f"{spread.mean:+.4f}",
         _interval(spread.low, spread.high),
         _number(one.difference.adjusted_p),
-        _number(one.difference.smallest_visible, digits=4),
+        _number(one.difference.minimum_detectable, digits=4),
         "-" if noise is None else _interval(noise.low, noise.high),
         one.verdict,
     ]

@@ -92,6 +92,7 @@ def compare(
     from clozemill.analysis.report import write_study_report
     from clozemill.analysis.study import run_study
     from clozemill.analysis.study_plan import make_plan
+    from clozemill.analysis.study_run import check_folder
     from clozemill.pipeline.dataset import open_dataset
     from clozemill.train.pretrain import pretrain
 
@@ -100,6 +101,7 @@ def compare(
     plan = make_plan(
         config, open_dataset(data), variants=variants, has_dynamic=dynamic, num_seeds=seeds
     )
+    check_folder(plan, Path(out), overwrite=overwrite)
     if not quiet:
         click.echo(study_tables.plan_text(plan), err=True)
     with training_tables.live_rows(is_shown=not quiet) as on_row:

@@ -10,7 +10,7 @@ from tests.analysis.small_studies import build_pairs
 from clozemill.analysis.study import run_study
 from clozemill.analysis.study_findings import PRIMARY
 from clozemill.analysis.study_plan import StudyPlan, make_plan
-from clozemill.analysis.study_run import STUDY_NAME
+from clozemill.analysis.study_records import STUDY_NAME
 from clozemill.pipeline.dataset import Dataset
 from clozemill.pipeline.errors import RunError
 from clozemill.train.assembly import assemble
@@ -122,7 +122,7 @@ def test_another_study_in_the_folder_is_refused_and_replaced_if_asked_for(
     out = tmp_path / "study"
     shutil.copytree(study, out)
     other = planned(pairs, learning_rate=1e-3)
-    with pytest.raises(RunError, match="learning_rate is 0.001, but the study in .* has 0.005"):
+    with pytest.raises(RunError, match=r"another study, with learning_rate 0.005 \(now 0.001\); "):
         run_study(other, out, train=train)
     assert (out / STUDY_NAME).read_bytes() == (study / STUDY_NAME).read_bytes()
     assert run_study(other, out, train=lambda config: False, overwrite=True) is None

@@ -7,7 +7,6 @@ from tests.analysis.small_studies import build_pairs
 from tests.pipeline.small_corpora import make_texts, small_dataset, write_json_lines
 
 from clozemill.analysis.study_plan import (
-    PLAN_NAME,
     VARIANTS_PER_SEED,
     StudyPlan,
     check_same_plan,
@@ -15,6 +14,7 @@ from clozemill.analysis.study_plan import (
     plan_record,
     read_plan,
 )
+from clozemill.analysis.study_records import PLAN_NAME, PlanRecord
 from clozemill.pipeline.dataset import Dataset
 from clozemill.pipeline.errors import ConfigError, RunError
 from clozemill.pipeline.files import write_json
@@ -80,8 +80,11 @@ def test_seeds_differ_in_seed_and_masks_alone(pairs: Dataset) -> None:
         ({"num_seeds": 2_049}, "--seeds is 2,049; it must be between 1 and 2,048"),
         ({"num_seeds": 0}, "--seeds is 0; "),
         ({"variants": (0, 4)}, "--variants has 0; "),
-        ({"variants": (7,)}, "are 5.00 epochs, in which no masking of --variants 7 returns"),
-        ({"variants": (1,), "has_dynamic": False}, "no two arms"),
+        (
+            {"variants": (7,)},
+            "the study has 5.00 epochs, in which no masking of --variants 7 returns",
+        ),
+        ({"variants": (1,), "has_dynamic": False}, "--variants 1 without --dynamic is one arm; "),
         ({"seed": 3}, "seed is 3, which a study decides itself; leave it out"),
         ({"mask_offset": 3}, "mask_offset is 3, which a study decides itself"),
     ],
@@ -111,14 +114,41 @@ def test_a_plan_is_read_as_it_was_written_and_refuses_another(
     assert saved == record
     check_same_plan(saved, plan_record(planned(pairs, keep=7, log_every=3)), tmp_path)
     for other, text in (
-        (planned(pairs, learning_rate=1e-3), "learning_rate is 0.001, but the study in "),
-        (planned(pairs, eval_every=7), "eval_every is 7"),
-        (planned(pairs, num_seeds=3), "seeds is 3"),
-        (planned(pairs, (1, 2)), "arms is 'static-1, static-2, dynamic'"),
-        (planned(pairs, epochs=6), "epochs is 6"),
+        (planned(pairs, learning_rate=1e-3), "learning_rate 0.0005 (now 0.001); give what"),
+        (planned(pairs, eval_every=7), "eval_every 500 (now 7); give what"),
+        (planned(pairs, warmup_steps=9), "warmup_steps unset (now 9); give what"),
+        (planned(pairs, num_seeds=3), "seeds 2 (now 3); give what"),
+        (planned(pairs, (1, 2)), "arms static-1+static-4+dynamic (now static-1+static-2+dynamic);"),
     ):
-        with pytest.raises(RunError, match=text):
-            check_same_plan(saved, plan_record(other), tmp_path)
+        assert f"{tmp_path} holds another study, with {text}" in refusal(saved, other, tmp_path)
     moved = dataclasses.replace(record, dataset_digests={"train": "00"}, data="elsewhere")
-    with pytest.raises(RunError, match="the dataset's digest is "):
+    digests = record.dataset_digests
+    with pytest.raises(RunError) as caught:
         check_same_plan(saved, moved, tmp_path)
+    assert f"with train digest {digests['train']} (now 00), validation digest " in str(caught.value)
+
+
+def refusal(saved: PlanRecord, other: StudyPlan, folder: Path) -> str:
+    with pytest.raises(RunError) as caught:
+        check_same_plan(saved, plan_record(other), folder)
+    text = str(caught.value)
+    assert text.endswith("; give what it has, --overwrite to begin again, or another --out.")
+    assert "None" not in text
+    assert "\n" not in text
+    return text
+
+
+def test_all_differences_are_named_in_the_terms_that_were_given(
+    pairs: Dataset, tmp_path: Path
+) -> None:
+    saved = plan_record(planned(pairs))
+    steps = saved.num_steps
+    other = planned(pairs, (1,), epochs=None, steps=steps + 2, learning_rate=1e-3)
+    assert refusal(saved, other, tmp_path).split("; give")[0] == (
+        f"{tmp_path} holds another study, with length 5 epochs or {steps} steps (now {steps + 2} "
+        "steps), learning_rate 0.0005 (now 0.001), arms static-1+static-4+dynamic (now "
+        "static-1+dynamic)"
+    )
+    longer = planned(pairs, epochs=6)
+    told = f"length 5 epochs or {steps} steps (now 6 epochs or {longer.num_steps} steps); "
+    assert told in refusal(saved, longer, tmp_path)

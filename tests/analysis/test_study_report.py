@@ -1,79 +1,25 @@
-import math
+import dataclasses
+import re
 from collections.abc import Iterator
+from html import unescape
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from playwright.sync_api import Browser, expect
 from tests.analysis.browsers import CONTRASTS, chromium, opened
+from tests.analysis.small_findings import STEPS, small_findings
 from tests.train.small_runs import small_execution
 
 from clozemill.analysis.report import write_study_report
-from clozemill.analysis.study_charts import study_charts
-from clozemill.analysis.study_data import Seen
-from clozemill.analysis.study_findings import MEASURES, PRIMARY, Findings, study_findings
-from clozemill.analysis.study_plan import PlanRecord
-from clozemill.analysis.study_run import ArmResult
-from clozemill.train.document_losses import DocumentLosses
-
-pytestmark = pytest.mark.slow
-
-ARMS: dict[str, int | None] = {"static-1": 1, "static-4": 4, "static-10": 10, "dynamic": None}
-SHIFTS = {"static-1": 0.12, "static-4": 0.02, "static-10": 0.0, "dynamic": 0.0}
-NUM_EPOCHS = 40
-STEPS = range(100, 1001, 100)
-
-
-def findings_of(num_seeds: int) -> Findings:
-    """Return a study whose static-1 is worse by a difference far above the noise."""
-    rng = np.random.default_rng(5)
-    plan = PlanRecord(
-        package_version="0",
-        data="data",
-        settings={"model": "<b>tiny</b>"},
-        dataset_digests={"train": "0" * 32},
-        arms=tuple(ARMS),
-        num_seeds=num_seeds,
-        num_steps=STEPS[-1],
-        steps_per_epoch=STEPS[-1] // NUM_EPOCHS,
-    )
-    results = tuple(training(arm, seed, rng) for seed in range(num_seeds) for arm in ARMS)
-    return study_findings(plan, results, tuple(seen()))
-
-
-def training(arm: str, seed: int, rng: Any) -> ArmResult:
-    evaluations = []
-    for step in STEPS:
-        loss = 5 + 3 * math.exp(-step / 300) + SHIFTS[arm] * step / 1000 + 0.01 * rng.normal()
-        evaluations.append({**dict.fromkeys(MEASURES, 0.5), "step": step, PRIMARY: loss})
-    return ArmResult(
-        arm=arm,
-        num_variants=ARMS[arm],
-        seed=seed,
-        shared_steps=0,
-        execution=small_execution(),
-        start={"context_free_loss": 5.4},
-        evaluations=tuple(evaluations),
-        documents=DocumentLosses(mlm_loss_sums=(200.0, 310.0), selected=(40, 60)),
-    )
-
-
-def seen() -> Iterator[Seen]:
-    for arm, count in ARMS.items():
-        for epoch in range(1, NUM_EPOCHS + 1):
-            shown = min(epoch, count or epoch)
-            numbers = {"ever_selected": 1 - 0.85**shown, "repeats": 1 - shown / epoch}
-            for quantity, number in {**numbers, "entropy": math.log1p(shown) / 8}.items():
-                yield Seen(
-                    arm=arm, epoch=epoch, quantity=quantity, observed=number, expected=number
-                )
+from clozemill.analysis.study_charts import difference_chart, study_charts
+from clozemill.analysis.study_findings import PRIMARY, Findings, noise_floor, study_warnings
 
 
 @pytest.fixture(scope="module")
 def page_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("study") / "study.html"
-    write_study_report(path, "a <i>study</i>", findings_of(3))
+    write_study_report(path, "a <i>study</i>", small_findings(3))
     return path
 
 
@@ -83,38 +29,123 @@ def browser() -> Iterator[Browser]:
         yield started
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_verdicts_and_every_curve_stand_on_the_page(
     browser: Browser, page_path: Path, scheme: Any
 ) -> None:
+    findings = small_findings(3)
     with opened(browser, page_path, color_scheme=scheme) as page:
         expect(page.locator("h1")).to_have_text("a <i>study</i>")
         expect(page.locator(".verdicts li").first).to_have_text("static-1: higher than dynamic")
         expect(page.locator(".verdicts li").last).to_have_text("static-10: no difference shown")
-        assert page.locator("figure h3").all_inner_texts() == [
-            chart.title for chart in study_charts(findings_of(3))
-        ]
+        charts = [difference_chart(findings), *study_charts(findings)]
+        titles = page.locator("figure h3").all_inner_texts()
+        assert titles == [chart.title for chart in charts]
         for figure in page.locator("figure").all():
             assert figure.locator("svg [class*='mark-'] path[stroke], svg path[fill]").count() > 0
+        for figure in page.locator(".charts figure").all():
             assert figure.locator("tbody tr").count() > 2
-        curves = page.locator("figure").first
+        curves = page.locator(".charts figure").first
         expect(curves.locator(".mark-line path[stroke-width='1']")).to_have_count(4 * 3)
         assert [pair for pair in page.evaluate(CONTRASTS) if pair[1] < 4.5] == []
 
 
+@pytest.mark.slow
+def test_a_phone_shows_every_picture_without_scrolling_sideways(
+    browser: Browser, page_path: Path
+) -> None:
+    with opened(browser, page_path, viewport={"width": 360, "height": 740}) as page:
+        assert page.evaluate("document.documentElement.scrollWidth") == 360
+        charts = page.locator(".chart").all()
+        assert len(charts) == 7
+        for chart in charts:
+            box = chart.bounding_box()
+            assert box is not None
+            assert 280 < box["width"] <= 360
+
+
+def shown(findings: Findings, path: Path) -> str:
+    """Return the text of the page of a study."""
+    write_study_report(path, "study", findings)
+    return unescape(re.sub("<[^>]+>", " ", path.read_text("utf-8")))
+
+
+def test_the_page_says_what_the_seeds_and_the_documents_allow_to_say(tmp_path: Path) -> None:
+    findings = small_findings(3)
+    text = shown(findings, tmp_path / "page.html")
+    floor = noise_floor(findings)
+    assert floor is not None
+    assert floor in text
+    for one in findings.verdicts:
+        noise, found = one.evaluation_noise, one.difference
+        assert noise is not None
+        assert noise.low < noise.high
+        assert f"{noise.low:+.4f} to {noise.high:+.4f}" in text
+        assert f"{found.spread.low:+.4f} to {found.spread.high:+.4f}" in text
+        assert f"{found.minimum_detectable:.4f}" in text
+    columns = re.findall("<th[^>]*>(.*?)</th>", (tmp_path / "page.html").read_text("utf-8"))
+    for column in ("95 % over seeds", "95 % over documents", "minimum detectable"):
+        assert columns.count(column) == 1, column
+
+
+def test_the_page_warns_of_what_is_printed_as_a_warning(tmp_path: Path) -> None:
+    sound = small_findings(3)
+    assert not list(study_warnings(sound))
+    assert 'class="warning"' not in written(sound, tmp_path / "sound.html")
+    weak = small_findings(1)
+    few = {**weak.trainings[0].evaluations[-1], "instances": 7}
+    first = dataclasses.replace(weak.trainings[0], evaluations=(few,))
+    other = dataclasses.replace(weak.trainings[1], execution=small_execution(num_threads=7))
+    weak = dataclasses.replace(weak, trainings=(first, other, *weak.trainings[2:]))
+    told = list(study_warnings(weak))
+    assert len(told) == 3
+    text = " ".join(shown(weak, tmp_path / "weak.html").split())
+    text = re.sub(" (--[a-z-]+) ([.,])", r" \1\2", text)
+    assert all(warning in text for warning in told)
+    assert "Noise floor" not in text
+
+
+def written(findings: Findings, path: Path) -> str:
+    write_study_report(path, "study", findings)
+    return path.read_text("utf-8")
+
+
+def test_bytes_of_a_page_do_not_depend_on_the_pages_before_it(tmp_path: Path) -> None:
+    findings = small_findings(2)
+    first = written(findings, tmp_path / "first.html")
+    assert written(findings, tmp_path / "second.html") == first
+
+
 def test_one_seed_has_curves_and_no_interval() -> None:
-    charts = {chart.title: chart for chart in study_charts(findings_of(1))}
-    differences = charts["MLM loss minus that of dynamic"]
+    differences = difference_chart(small_findings(1))
     assert [row[0] for row in differences.rows] == ["static-1", "static-4", "static-10"]
-    assert all(row[2:6] == (None,) * 4 for row in differences.rows)
+    rows = [dict(zip(differences.columns, row, strict=True)) for row in differences.rows]
+    for name in ("95 % over seeds", "p (Holm)", "minimum detectable"):
+        assert {row[name] for row in rows} == {None}
+    assert all(row["95 % over documents"] for row in rows)
     assert "one seed: no interval" in differences.description
 
 
 def test_a_difference_over_steps_is_taken_within_a_seed() -> None:
-    findings = findings_of(2)
+    findings = small_findings(2)
     charts = {chart.title: chart for chart in study_charts(findings)}
-    rows = charts["The same over steps: minus dynamic"].rows
+    chart = charts["The difference over steps: minus dynamic"]
+    rows = chart.rows
+    # The reference has no difference from itself, and no place in the legend.
+    legends = [layer["encoding"].get("color", {}).get("legend") for layer in chart.spec["layer"]]
+    named = [legend["values"] for legend in legends if legend]
+    assert named == [["static-1", "static-4", "static-10"]] * 2
     assert len(rows) == 3 * 2 * len(STEPS)
     losses = {(one.arm, one.seed): one.evaluations[-1][PRIMARY] for one in findings.trainings}
     last = {row[:2]: row[3] for row in rows if row[2] == STEPS[-1]}
     assert last["static-1", 1] == losses["static-1", 1] - losses["dynamic", 1]
+
+
+def test_columns_of_every_picture_are_distinct_and_filled() -> None:
+    findings = small_findings(2)
+    charts = [difference_chart(findings), *study_charts(findings)]
+    assert len(charts) == 7
+    for chart in charts:
+        assert len(set(chart.columns)) == len(chart.columns)
+        assert {len(row) for row in chart.rows} == {len(chart.columns)}

@@ -4,9 +4,9 @@ from scipy import stats
 
 from clozemill.analysis.study_statistics import (
     document_interval,
+    minimum_detectable,
     paired_differences,
     paired_power,
-    smallest_visible,
     spread,
 )
 
@@ -73,10 +73,10 @@ def test_a_planted_difference_is_found_with_the_predicted_power(num_seeds: int) 
 
 
 @pytest.mark.parametrize("num_seeds", [2, 3, 10])
-def test_the_smallest_visible_difference_is_found_by_four_of_five_studies(num_seeds: int) -> None:
+def test_the_minimum_detectable_difference_is_found_by_four_of_five_studies(num_seeds: int) -> None:
     values = np.random.default_rng(0).normal(size=num_seeds)
     found = spread(values.tolist())
-    smallest = smallest_visible(found)
+    smallest = minimum_detectable(found)
     assert smallest is not None
     assert found.sd is not None
     assert paired_power(smallest, found.sd, num_seeds) == pytest.approx(0.8, abs=1e-6)
@@ -98,7 +98,7 @@ def test_differences_agree_with_the_paired_test_of_scipy() -> None:
 def test_one_seed_has_a_difference_and_no_interval() -> None:
     (found,) = paired_differences({"arm": [2.0]}, [1.5])
     assert found.spread.mean == 0.5
-    nothing = (found.spread.low, found.spread.sd, found.p_value, found.smallest_visible)
+    nothing = (found.spread.low, found.spread.sd, found.p_value, found.minimum_detectable)
     assert nothing == (None, None, None, None)
     assert not found.is_shown
 

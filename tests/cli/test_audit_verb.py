@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
 from tests.analysis.faults import only_mask_tokens, plant
+from tests.analysis.small_findings import small_findings, write_findings
 from tests.pipeline.small_corpora import (
     make_texts,
     small_build,
@@ -30,7 +31,7 @@ from clozemill.audit_rows import rows_printout
 from clozemill.audit_tables import audit_printout
 from clozemill.cli import cli
 from clozemill.pipeline.dataset import open_dataset
-from clozemill.pipeline.errors import ConfigError
+from clozemill.pipeline.errors import ConfigError, RunError
 from clozemill.values import p_value_text
 
 
@@ -258,3 +259,41 @@ def test_an_unknown_question_is_refused_with_the_names_there_are(data: Path) -> 
 def test_a_rate_that_is_none_is_refused(data: Path) -> None:
     error = run(data, "--false-alarm-rate", 1.5).exception
     assert str(error) == "false_alarm_rate is 1.5; it must be between 0 and 1."
+
+
+def test_one_page_shows_the_audit_and_a_study(data: Path, tmp_path: Path) -> None:
+    digests = {n: s.dataset_digest for n, s in open_dataset(data).manifest.splits.items()}
+    study = write_findings(tmp_path / "study", small_findings(3, dataset_digests=digests))
+    page = tmp_path / "page.html"
+    result = run(data, *only("actions"), "--quiet", "--html", page, "--study", study)
+    assert result.return_value == 0
+    text = page.read_text("utf-8")
+    assert "1 of 1 questions passed" in text
+    assert "Static against dynamic masking" in text
+    assert "<h3>Validation MLM loss over steps</h3>" in text
+    ids = re.findall(r' id="([^"]+)"', text)
+    assert len(ids) > 20
+    assert len(set(ids)) == len(ids)
+
+
+def test_a_study_without_a_page_or_of_another_dataset_is_refused(
+    data: Path, tmp_path: Path
+) -> None:
+    error = run(data, "--study", tmp_path).exception
+    assert isinstance(error, ConfigError)
+    assert str(error) == f"--study {tmp_path} is for the page of --html; give --html FILE too."
+    study = write_findings(tmp_path / "study", small_findings(2, dataset_digests={"train": "0"}))
+    page = tmp_path / "page.html"
+    error = run(data, "--html", page, "--study", study).exception
+    assert isinstance(error, RunError)
+    assert str(error).startswith(
+        f"the study in {study} is of another dataset: its train digest is 0, that of {data} "
+    )
+    assert not page.exists()
+
+
+def test_a_page_of_some_questions_says_so(data: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    run(data, *only("actions", "mask_rates"), "--quiet", "--html", page)
+    told = f"Only 2 of {len(all_questions())} questions were asked: actions, mask_rates."
+    assert told in page.read_text("utf-8")

@@ -42,6 +42,15 @@ def test_compare_prints_what_is_seen_what_is_lost_and_what_may_be_said(
     table = read_object(out / "study.json", format_version=1)
     findings = from_json(Findings, table, "study.json")
     assert study_printout(findings, out).text == printed.out
+    other = [*command, "--seeds", "2", "--learning-rate", "0.002"]
+    monkeypatch.setattr(sys, "argv", ["clozemill", *map(str, other)])
+    with pytest.raises(SystemExit) as left:
+        cli.main()
+    refused = capsys.readouterr()
+    assert (left.value.code, refused.out) == (2, "")
+    (line,) = refused.err.splitlines()
+    assert line.startswith(f"clozemill: {out} holds another study, with learning_rate 0.001 ")
+    assert "(now 0.002), seeds 1 (now 2); give what it has, --overwrite" in line
     page = tmp_path / "study.html"
     command += ["--json", "--quiet", "--html", page]
     monkeypatch.setattr(sys, "argv", ["clozemill", *map(str, command)])

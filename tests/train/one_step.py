@@ -14,6 +14,7 @@ from clozemill.model.bert import BertForPreTraining
 from clozemill.model.config import preset
 from clozemill.pipeline.dataset import open_dataset
 from clozemill.train.instances import PretrainingInstances
+from clozemill.train.launch import end_group_at_exit
 from clozemill.train.loader import LoaderSettings, micro_batches
 from clozemill.train.loss import PretrainingObjective
 from clozemill.train.order import BatchOrder
@@ -67,6 +68,7 @@ def _small_model(vocab_size: int) -> BertForPreTraining:
 
 
 if __name__ == "__main__":
+    end_group_at_exit()
     result, gradient = take_step(Path(sys.argv[1]), int(sys.argv[3]))
     if Accelerator(cpu=True).is_main_process:
         save_file(gradient, sys.argv[2])

@@ -17,6 +17,8 @@ from clozemill.train.checkpoints import (
     load_checkpoint,
     rotate,
     save_checkpoint,
+    step_folder,
+    step_of,
 )
 from clozemill.train.optimizers import load_optimizer_tensors
 from clozemill.train.tensors import put_model_tensors
@@ -83,6 +85,13 @@ def test_a_tied_decoder_is_saved_once_and_stays_tied(tmp_path: Path) -> None:
     assert "decoder.weight" not in load_checkpoint(path).model
     num_bytes = sum(p.numel() * 4 for p in training.model.parameters())
     assert num_bytes < (path / "model.safetensors").stat().st_size < num_bytes + 1_000
+
+
+def test_the_step_of_a_checkpoint_is_that_of_its_folder(tmp_path: Path) -> None:
+    steps = [1, 999, 123_456_789]
+    assert [step_of(step_folder(tmp_path, step)) for step in steps] == steps
+    others = ["step-", "step-1.tmp", ".step-00000001.77.tmp", "step-x", "last"]
+    assert [step_of(tmp_path / name) for name in others] == [None] * 5
 
 
 def test_rotation_goes_by_the_number_of_the_step(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from clozemill.pipeline.errors import ConfigError, DatasetError
 from clozemill.pipeline.instances import MaskBatch
 from clozemill.pipeline.manifest import write_manifest
 from clozemill.pipeline.remask import remask_dataset
+from clozemill.train.config import PretrainConfig
 from clozemill.train.instances import PretrainingInstances
 from clozemill.train.reader import InstanceReader
 from clozemill.train.variants import (
@@ -59,6 +60,15 @@ def test_static_variants_go_round_and_dynamic_ones_go_on() -> None:
     assert static.variants_of(epochs).tolist() == [10, 11, 12, 13, 10, 11]
     dynamic = VariantSchedule(masking="dynamic", num_static_variants=4, mask_offset=10)
     assert dynamic.variants_of(epochs).tolist() == [10, 11, 12, 13, 14, 15]
+
+
+def test_static_variants_are_all_that_are_stored_unless_told_otherwise() -> None:
+    found = [VariantSchedule.of(7, masking="static", num_static_variants=n) for n in (None, 3)]
+    assert [schedule.num_static_variants for schedule in found] == [7, 3]
+    with pytest.raises(ConfigError, match="num_static_variants is 0; static masking needs at"):
+        VariantSchedule.of(0, masking="static")
+    settings = PretrainConfig(steps=1, masking="dynamic", mask_offset=5).masking_settings
+    assert VariantSchedule.of(0, **settings).variants_of(np.arange(2)).tolist() == [5, 6]
 
 
 def test_more_static_variants_than_are_stored_are_drawn(

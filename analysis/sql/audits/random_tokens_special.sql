@@ -14,7 +14,7 @@ with final as (
     from masks
     where
         action = 'random'
-        and not getvariable('ordinary_by_id')[shown_id::integer + 1]
+        and getvariable('ordinary_by_id')[shown_id::integer + 1] is not true
 )
 
 select

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from tests.analysis.small_studies import build_pairs
 
-from clozemill.analysis.study_data import NUM_SAMPLED, Seen, epochs_shown, what_arms_see
+from clozemill.analysis.study_exposures import NUM_SAMPLED, Seen, epochs_shown, what_arms_see
 from clozemill.pipeline.dataset import Dataset, open_dataset
 from clozemill.pipeline.remask import remask_dataset
 from clozemill.train.instances import PretrainingInstances

@@ -61,8 +61,24 @@ class Seen:
     """By the closed form; None for whole-word masks, which have none."""
 
 
+class _Odds(NamedTuple):
+    """Groups of instances whose positions have equal chances."""
+
+    probabilities: NDArray[np.float64]
+    """(G,): p = n / m of each group."""
+
+    weights: NDArray[np.float64]
+    """(G,): share of the P positions that are in it."""
+
+
 class _Sample(NamedTuple):
-    """Instances with the maskings 0 .. V - 1."""
+    """Instances with the maskings 0 .. V - 1, and the law of these."""
+
+    rule: MaskRule
+    """What draws the maskings."""
+
+    odds: _Odds | None
+    """Chances of positions; None for whole-word masks, which have no closed form."""
 
     num_positions: int
     """P."""
@@ -76,18 +92,10 @@ class _Sample(NamedTuple):
     overlay_keys: NDArray[np.uint64]
     """(n, V): equal for equal maskings of an instance."""
 
-    vocab_size: int
-    """Size of the vocabulary."""
-
-
-class _Odds(NamedTuple):
-    """Groups of instances whose positions have equal chances."""
-
-    probabilities: NDArray[np.float64]
-    """(G,): p = n / m of each group."""
-
-    weights: NDArray[np.float64]
-    """(G,): share of the P positions that are in it."""
+    @property
+    def vocab_size(self) -> int:
+        """Size of the vocabulary."""
+        return len(self.rule.is_special)
 
 
 def what_arms_see(
@@ -112,12 +120,12 @@ def what_arms_see(
     ids = np.ascontiguousarray(columns.instance_ids).view(np.uint64)
     masks = draw_masks(columns.tokens, ids, np.arange(most) + mask_offset, rule)
     sample = _sample(columns.tokens, masks, most, rule)
-    odds = None if rule.is_word else _odds(columns.tokens, rule)
+    epochs = epochs_shown(num_epochs, [count for count in arms.values() if count is not None])
     return tuple(
         row
         for arm, count in arms.items()
-        for epoch in epochs_shown(num_epochs, [c for c in arms.values() if c is not None])
-        for row in _rows(arm, epoch, _times_shown(epoch, count), (sample, odds, rule))
+        for epoch in epochs
+        for row in _rows(arm, epoch, _times_shown(epoch, count), sample)
     )
 
 
@@ -142,10 +150,8 @@ def _times_shown(epoch: int, num_variants: int | None) -> NDArray[np.int64]:
     return np.bincount(np.arange(epoch) % (num_variants or epoch))
 
 
-def _rows(
-    arm: str, epoch: int, times: NDArray[np.int64], known: tuple[_Sample, _Odds | None, MaskRule]
-) -> Iterator[Seen]:
-    sample, odds, rule = known
+def _rows(arm: str, epoch: int, times: NDArray[np.int64], sample: _Sample) -> Iterator[Seen]:
+    """Yield what an arm has seen that has shown its variants so often, each at least once."""
     count = len(times)
     reached = np.unique(np.concatenate(sample.selected[:count]))
     distinct = [len(np.unique(row[:count])) for row in sample.overlay_keys]
@@ -154,15 +160,27 @@ def _rows(
         "repeats": 1.0 - float(np.mean(distinct)) / epoch,
         "entropy": _observed_entropy(sample, times),
     }
+    expected = _expected(sample, times)
     for quantity, value in observed.items():
-        expected = None
-        if odds is not None:
-            expected = {
-                "ever_selected": float(odds.weights @ (1 - (1 - odds.probabilities) ** count)),
-                "repeats": 1.0 - count / epoch,
-                "entropy": _expected_entropy(odds, rule, times),
-            }[quantity]
-        yield Seen(arm=arm, epoch=epoch, quantity=quantity, observed=value, expected=expected)
+        yield Seen(
+            arm=arm,
+            epoch=epoch,
+            quantity=quantity,
+            observed=value,
+            expected=expected.get(quantity),
+        )
+
+
+def _expected(sample: _Sample, times: NDArray[np.int64]) -> dict[str, float]:
+    """Return the closed forms by quantity, or none of them."""
+    odds, count = sample.odds, len(times)
+    if odds is None:
+        return {}
+    return {
+        "ever_selected": float(odds.weights @ (1 - (1 - odds.probabilities) ** count)),
+        "repeats": 1.0 - count / int(times.sum()),
+        "entropy": _expected_entropy(odds, sample.rule, times),
+    }
 
 
 def _spread_numbers(num_instances: int) -> NDArray[np.int64]:
@@ -175,8 +193,8 @@ def _sample(tokens: TokenBatch, masks: MaskBatch, num_variants: int, rule: MaskR
     counts = np.diff(masks.starts)  # instance by instance, and in it variant by variant
     overlays = np.repeat(np.arange(len(counts)), counts)
     places = tokens.starts[overlays // num_variants] + masks.positions
-    shown, vocab_size = masks.token_ids.astype(np.int64), len(rule.is_special)
-    keys = places * vocab_size + shown
+    shown = masks.token_ids.astype(np.int64)
+    keys = places * len(rule.is_special) + shown
     is_changed = shown != tokens.input_ids[places]
     by_variant = np.argsort(overlays % num_variants, kind="stable")
     ends = np.cumsum(counts.reshape(-1, num_variants).sum(axis=0))[:-1]
@@ -184,11 +202,12 @@ def _sample(tokens: TokenBatch, masks: MaskBatch, num_variants: int, rule: MaskR
     bounds = zip(masks.starts[:-1], masks.starts[1:], strict=True)
     whole = [xxhash.xxh3_64_intdigest(keys[begin:end].tobytes()) for begin, end in bounds]
     return _Sample(
+        rule=rule,
+        odds=None if rule.is_word else _odds(tokens, rule),
         num_positions=int(np.count_nonzero(~rule.is_special[tokens.input_ids])),
         selected=ordered[0],
         changed=[own[flags] for own, flags in zip(*ordered[1:], strict=True)],
         overlay_keys=np.array(whole, np.uint64).reshape(-1, num_variants),
-        vocab_size=vocab_size,
     )
 
 

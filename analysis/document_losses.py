@@ -1,9 +1,11 @@
 """The MLM loss of each validation document: what a bootstrap over documents draws from.
 
-Legend: n instances, S selected positions of a batch, T tokens of a row.
+The masks are those that a training is evaluated on: variant 0 of the validation split, the same for
+all arms and seeds.
+
+Legend: n instances, B rows of a micro-batch, T tokens of a row, S selected positions of all.
 """
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from clozemill.analysis.study_records import DocumentLosses
 from clozemill.model.bert import BertForPreTraining
 from clozemill.model.vocabulary_loss import vocabulary_loss
 from clozemill.pipeline.columns import read_columns
@@ -23,19 +26,8 @@ from clozemill.train.loader import LoaderSettings, evaluation_batches
 from clozemill.train.loss import Batch, Inputs, find_inputs, find_targets
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DocumentLosses:
-    """Sums over the evaluated instances of each document, in the order in which they come."""
-
-    mlm_loss_sums: tuple[float, ...]
-    """Nats over selected tokens; an instance counts for the document that it begins with."""
-
-    selected: tuple[int, ...]
-    """How many tokens those are."""
-
-
 def document_losses(config: PretrainConfig) -> DocumentLosses:
-    """Return the losses of a run's newest weights on the instances that it is evaluated on.
+    """Return the losses of a run's newest weights on what it is evaluated on, under variant 0.
 
     Args:
         config: Of the run, which lies in `config.out`.
@@ -46,7 +38,7 @@ def document_losses(config: PretrainConfig) -> DocumentLosses:
     accelerator = start_accelerator(config)
     dataset = open_dataset(config.data)
     encoder = find_encoder(Path(config.out)).model.to(accelerator.device)
-    model = accelerator.prepare_model(_Losses(encoder), evaluation_mode=True).eval()
+    model = accelerator.prepare_model(_SelectedLosses(encoder), evaluation_mode=True).eval()
     mask_id = dataset.manifest.tokenizer.special_ids["mask"]
     loading = LoaderSettings(
         micro_batch_size=config.micro_rows(1), pad_to_multiple_of=config.pad_to_multiple_of or 1
@@ -61,7 +53,7 @@ def document_losses(config: PretrainConfig) -> DocumentLosses:
 def _row_sums(
     model: nn.Module, batch: Batch, mask_id: int, device: torch.device
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Return the nats of each row of a micro-batch, and its number of selected tokens."""
+    """Return of each row of a micro-batch the nats and the number of selected tokens, both (B,)."""
     targets = find_targets(batch, mask_id)
     num_rows, length = batch["input_ids"].shape
     mask = find_inputs(batch).attention_mask
@@ -70,22 +62,22 @@ def _row_sums(
         batch["token_type_ids"].to(device),
         None if mask is None else mask.to(device),
     )
-    losses = model(inputs, targets.positions.to(device), targets.original_ids.to(device))
-    rows = (targets.positions // length).numpy()
-    nats = losses.cpu().double().numpy()
+    losses = model(inputs, targets.positions.to(device), targets.original_ids.to(device))  # (S,)
+    rows = (targets.positions // length).numpy()  # (S,)
+    nats = losses.cpu().double().numpy()  # (S,)
     sums = np.bincount(rows, weights=nats, minlength=num_rows).astype(np.float64)
     return sums, np.bincount(rows, minlength=num_rows).astype(np.int64)
 
 
-class _Losses(nn.Module):
-    """An encoder whose result is the loss of each selected position."""
+class _SelectedLosses(nn.Module):
+    """An encoder whose result is the loss of each selected position, and not their mean."""
 
     def __init__(self, model: BertForPreTraining) -> None:
         super().__init__()
         self.model = model
 
     def forward(self, inputs: Inputs, selected: Tensor, original_ids: Tensor) -> Tensor:
-        """Return float32 (S,): nats."""
+        """Return float32 (S,): nats. The arguments are as in `Inputs` and `Targets`."""
         features = self.model.features(
             input_ids=inputs.input_ids,
             token_type_ids=inputs.token_type_ids,
