@@ -44,7 +44,7 @@ def _rows_data(answer: Answer) -> list[dict[str, Any]]:
         return rows
     values = p_values(answer.question.kind, answer.rows).tolist()
     return [
-        {**row, "p_value": float(f"{value:.9g}"), "has_failed": value < answer.threshold}
+        {**row, "p_value": float(f"{value:.9g}"), "has_failed": not value >= answer.threshold}
         for row, value in zip(rows, values, strict=True)
     ]
 
@@ -76,7 +76,7 @@ def _tested(answer: Answer, shown: pa.Table, pieces: Sequence[str], width: int |
             figure(_expected(row)),
             interval_text(*_bounds(answer, shown.slice(place, 1), row)),
             p_value_text(value),
-            "fails" if value < answer.threshold else "",
+            "" if value >= answer.threshold else "fails",
         ]
         for place, (row, value) in enumerate(zip(shown.to_pylist(), values, strict=True))
     ]
