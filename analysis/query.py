@@ -22,11 +22,16 @@ Value = TypeVar("Value")
 class QueryResult:
     """The rows of a query, which is run while they are read."""
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, reader: pa.RecordBatchReader) -> None:
-        """Take the open result, and the connection that computes it."""
+    def __init__(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        reader: pa.RecordBatchReader,
+        names: Sequence[str],
+    ) -> None:
+        """Take the connection that computes, the open result, and the names of its columns."""
         self._connection = connection
         self._reader = reader
-        names = _unique(reader.schema.names)
+        names = _unique(names)
         fields = [field.with_name(name) for field, name in zip(reader.schema, names, strict=True)]
         self.schema = pa.schema(fields)
         """The columns; of equal names the later ones end in `_1`, `_2`, ..."""
@@ -55,12 +60,15 @@ class QueryResult:
 
 
 @contextlib.contextmanager
-def answer(connection: duckdb.DuckDBPyConnection, sql: str) -> Iterator[QueryResult]:
-    """Give the rows of a query.
+def answer(
+    connection: duckdb.DuckDBPyConnection, sql: str, *, is_printed: bool = False
+) -> Iterator[QueryResult]:
+    """Give the rows of a query. Columns of types that Arrow lacks are text.
 
     Args:
         connection: Of `open_database`.
         sql: A statement, perhaps after others that give no rows, such as `set variable`.
+        is_printed: Dates and times are text as well: DuckDB has years that Python has not.
 
     Raises:
         QueryError: There is no statement, or rows of one before the last would be lost, or DuckDB
@@ -71,12 +79,33 @@ def answer(connection: duckdb.DuckDBPyConnection, sql: str) -> Iterator[QueryRes
         relation = _run(connection, lambda: connection.sql(sql))
         if relation is None:
             raise QueryError("the query is empty; ask something, such as: from instances limit 3;")
-        reader = _run(connection, lambda: relation.to_arrow_reader(_BATCH_ROWS))
+        names = relation.columns
+        shown = _with_text(relation, is_printed=is_printed)
+        reader = _run(connection, lambda: shown.to_arrow_reader(_BATCH_ROWS))
     try:
-        yield QueryResult(connection, reader)
+        yield QueryResult(connection, reader, names)
     finally:
         # An open result would keep the connection from the next query.
         reader.close()
+
+
+_FOREIGN_TO_ARROW = re.compile(
+    r"\b(UHUGEINT|BIT|BIGNUM|VARINT|INTERVAL|UNION|TIME WITH TIME ZONE)\b"
+)
+_TIMES = re.compile(r"\b(DATE|TIME|TIMESTAMP\w*)\b")
+
+
+def _with_text(relation: duckdb.DuckDBPyRelation, *, is_printed: bool) -> duckdb.DuckDBPyRelation:
+    """Return the relation with columns that would be lost or changed on their way as text."""
+    types = [str(kind) for kind in relation.types]
+    is_text = [
+        bool(_FOREIGN_TO_ARROW.search(kind) or (is_printed and _TIMES.search(kind)))
+        for kind in types
+    ]
+    if not any(is_text):
+        return relation
+    columns = (f"#{n}::varchar" if cast else f"#{n}" for n, cast in enumerate(is_text, start=1))
+    return relation.project(", ".join(columns))
 
 
 def _check_statements(statements: Sequence[duckdb.Statement]) -> None:
@@ -129,9 +158,7 @@ def told_in_a_line() -> Iterator[None]:
     """Raise what DuckDB and Arrow say of a query as a `QueryError` of one line."""
     try:
         yield
-    except (duckdb.InterruptException, RuntimeError) as error:
-        if "interrupted" not in str(error).lower():
-            raise
+    except duckdb.InterruptException as error:
         raise KeyboardInterrupt from error
     except duckdb.OutOfMemoryException as error:
         raise QueryError(
@@ -142,6 +169,10 @@ def told_in_a_line() -> Iterator[None]:
         if "Python exception: " in str(error) and "KeyboardInterrupt" in str(error):
             raise KeyboardInterrupt from error  # it came while a shard was read
         raise QueryError(_told(error)) from error
+    except RuntimeError as error:
+        if "interrupted" not in str(error).lower():
+            raise
+        raise KeyboardInterrupt from error
 
 
 def _told(error: Exception) -> str:
@@ -171,7 +202,7 @@ _FROM_READING = re.compile(r"failed: Unknown error: ([^\n]*?)\.*\. Detail: Pytho
 """How DuckDB hands on an error of the code that reads shards."""
 
 
-def _unique(names: list[str]) -> list[str]:
+def _unique(names: Sequence[str]) -> list[str]:
     """Return names of which no two are equal.
 
     >>> _unique(["a", "b", "a", "a_1", "a"])

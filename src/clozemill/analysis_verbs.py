@@ -3,6 +3,7 @@
 import contextlib
 import os
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -153,7 +154,7 @@ def _read_query(word: str) -> str:
 def _give(connection: "duckdb.DuckDBPyConnection", query: str, form: _Form) -> None:
     from clozemill.analysis.query import answer
 
-    with answer(connection, query) as found:
+    with answer(connection, query, is_printed=not form.parquet) as found:
         _print(found, form)
 
 
@@ -165,17 +166,22 @@ def _print(found: "QueryResult", form: _Form) -> None:
         num_rows = write_parquet(found, Path(form.parquet))
         print_text(f"{form.parquet} has {num_rows:,} rows of {len(found.schema)} columns.\n")
     elif form.is_json:
-        for text in query_tables.result_json(found):
-            print_text(text)
+        _print_parts(query_tables.result_json(found))
     elif form.is_csv:
-        for text in query_tables.result_csv(found):
-            print_text(text)
+        _print_parts(query_tables.result_csv(found))
     else:
         width, is_terminal = output_width()
         text = query_tables.result_text(
             found, num_rows=form.rows, width=width if is_terminal else None
         )
         print_text(text)
+
+
+def _print_parts(parts: Iterable[str]) -> None:
+    """Print a result as it comes, until nobody reads it."""
+    for text in parts:
+        if not print_text(text):
+            return
 
 
 _PROMPT_HELP = (

@@ -37,10 +37,12 @@ def tell(line: str) -> None:
         click.echo(line, err=True)
 
 
-def print_text(text: str) -> None:
-    """Print a result as it is."""
+def print_text(text: str) -> bool:
+    """Print a result as it is; return whether somebody still reads."""
     with reader_may_leave(sys.stdout):
         click.echo(text, nl=False)
+        return True
+    return False
 
 
 @contextlib.contextmanager
