@@ -16,7 +16,7 @@ from clozemill.analysis.audit import Answer, AuditReport
 from clozemill.analysis.charts import draw, read_page_file, require_libraries
 from clozemill.analysis.dataset_charts import dataset_charts
 from clozemill.analysis.ledger_flow import document_flow, token_flow
-from clozemill.analysis.questions import WHOLE, all_questions
+from clozemill.analysis.questions import all_questions
 from clozemill.analysis.report_examples import choose_examples
 from clozemill.analysis.study_charts import difference_chart, study_charts
 from clozemill.analysis.study_findings import Findings, noise_floor, study_warnings
@@ -67,7 +67,6 @@ def write_report(
         facts=_facts(dataset.manifest),
         audit=audit,
         num_questions=len(all_questions()),
-        is_sample=any(answer.reason == f"needs {WHOLE}" for answer in audit.answers),
         counts=counts,
         sections=_sections(counts, bool(charts)) + (_STUDY_SECTIONS if study else []),
         answers=sorted(audit.answers, key=lambda answer: _ORDER.index(answer.verdict)),

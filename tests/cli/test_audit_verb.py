@@ -202,3 +202,12 @@ def test_a_page_of_some_questions_says_so(data: Path, tmp_path: Path) -> None:
     run(data, *only("actions", "mask_rates"), "--quiet", "--html", page)
     told = f"Only 2 of {len(all_questions())} questions were asked: actions, mask_rates."
     assert told in page.read_text("utf-8")
+
+
+def test_a_page_of_a_sample_says_so_whatever_was_asked(data: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    told = []
+    for flags in ([], ["--sample", 1]):
+        run(data, *only("actions"), *flags, "--quiet", "--html", page)
+        told.append("Only a sample of the instances was asked about." in page.read_text("utf-8"))
+    assert told == [False, True]
