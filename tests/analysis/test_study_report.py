@@ -37,7 +37,9 @@ def test_the_verdicts_and_every_curve_stand_on_the_page(
     findings = small_findings(3)
     with opened(browser, page_path, color_scheme=scheme) as page:
         expect(page.locator("h1")).to_have_text("a <i>study</i>")
-        expect(page.locator(".verdicts li").first).to_have_text("static-1: higher than dynamic")
+        expect(page.locator(".verdicts li").first).to_have_text(
+            "static-1: higher loss than dynamic (worse)"
+        )
         expect(page.locator(".verdicts li").last).to_have_text("static-10: no difference shown")
         charts = [difference_chart(findings), *study_charts(findings)]
         titles = page.locator("figure h3").all_inner_texts()
