@@ -11,6 +11,7 @@ from tests.analysis.browsers import CONTRASTS, chromium, opened
 from tests.analysis.small_findings import STEPS, small_findings
 from tests.train.small_runs import small_execution
 
+from clozemill.analysis.charts import draw
 from clozemill.analysis.report import write_study_report
 from clozemill.analysis.study_charts import difference_chart, study_charts
 from clozemill.analysis.study_findings import PRIMARY, Findings, noise_floor, study_warnings
@@ -151,3 +152,36 @@ def test_columns_of_every_picture_are_distinct_and_filled() -> None:
     for chart in charts:
         assert len(set(chart.columns)) == len(chart.columns)
         assert {len(row) for row in chart.rows} == {len(chart.columns)}
+
+
+def labels(picture: str) -> list[str]:
+    """Return the numbers at the axes of a picture, as they are written."""
+    return re.findall(r">([+\u2212]?[0-9.]+%?)</text>", picture)
+
+
+def test_ticks_of_an_axis_have_as_many_digits() -> None:
+    findings = small_findings(2)
+    charts = [difference_chart(findings), *study_charts(findings)[:3]]
+    for chart in charts:
+        values = [text for text in labels(draw(chart)) if "." in text]
+        assert len(values) > 2, chart.title
+        assert len(set(values)) == len(values)
+        assert len({len(text.partition(".")[2]) for text in values}) == 1, values
+
+
+def test_an_arm_has_the_same_colour_in_every_picture() -> None:
+    findings = small_findings(2)
+    charts = [difference_chart(findings), *study_charts(findings)]
+    colors = {"static-1": 2, "static-4": 3, "static-10": 4, "dynamic": 1}
+    for chart in charts:
+        used = [
+            layer["encoding"]["color"]["scale"]
+            for layer in chart.spec["layer"]
+            if "color" in layer["encoding"]
+        ]
+        assert used, chart.title
+        for scale in used:
+            named = dict(zip(scale["domain"], scale["range"], strict=True))
+            assert named == {arm: f"var(--series-{n})" for arm, n in colors.items()}
+        fixed = {layer["mark"].get("color") for layer in chart.spec["layer"]}
+        assert not any("series" in (color or "") for color in fixed)
