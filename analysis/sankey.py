@@ -47,6 +47,9 @@ class Stage:
     is_lost: bool = False
     """Whether no instance has it."""
 
+    whole: str = ""
+    """What shares of its parts are shares of, in a word or two; by default its name."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Box:
@@ -67,6 +70,9 @@ class Box:
     share: float
     """Of what its parent is divided into."""
 
+    share_of: str
+    """What that is called; empty for the root."""
+
     origin: float | None
     """Where on its parent its ribbon begins; None for the root."""
 
@@ -81,21 +87,27 @@ def sankey(title: str, root: Stage, *, height: float) -> Chart:
     """
     boxes = list(lay_out(root, height))
     rows = tuple(
-        (box.depth + 1, box.stage.name, box.stage.count, box.share if box.depth else None)
+        (
+            box.depth + 1,
+            box.stage.name,
+            box.stage.count,
+            box.share if box.depth else None,
+            box.share_of,
+        )
         for box in boxes
     )
     return Chart(
         title=title,
         description="; ".join(map(_text, boxes)) + ".",
         spec=_spec(boxes),
-        columns=("step", "what", "count", "share of the step before"),
+        columns=("step", "what", "count", "share", "of"),
         rows=rows,
     )
 
 
 def lay_out(root: Stage, height: float) -> Iterator[Box]:
     """Yield a box for every stage that has a count: column by column, a gap between neighbours."""
-    column = [Box(stage=root, depth=0, top=0.0, height=height, share=1.0, origin=None)]
+    column = [Box(stage=root, depth=0, top=0.0, height=height, share=1.0, share_of="", origin=None)]
     while column:
         yield from column
         following: list[Box] = []
@@ -121,13 +133,14 @@ def _parts(box: Box) -> Iterator[Box]:
                 top=origin,
                 height=height,
                 share=share,
+                share_of=box.stage.whole or box.stage.name,
                 origin=origin,
             )
             origin += height
 
 
 def _text(box: Box) -> str:
-    share = "" if box.depth == 0 or box.share == 1.0 else f" ({box.share:.1%})"
+    share = "" if box.depth == 0 or box.share == 1.0 else f" ({box.share:.1%} of {box.share_of})"
     return f"{box.stage.name} {box.stage.count:,}{share}"
 
 
@@ -143,7 +156,12 @@ def _spec(boxes: Sequence[Box]) -> Spec:
     return {
         "width": _WIDTH,
         "height": height,
-        "layer": [_ribbon_layer(points, axes), _box_layer(drawn, axes), _name_layer(drawn, axes)],
+        "layer": [
+            _ribbon_layer(points, axes),
+            _box_layer(drawn, axes),
+            _halo_layer(drawn, axes),
+            _name_layer(drawn, axes),
+        ],
         "resolve": {"scale": {"color": "independent", "fill": "independent"}},
         "padding": _PADDING,
     }
@@ -185,6 +203,13 @@ def _name_layer(drawn: list[dict[str, Any]], axes: Spec) -> Spec:
         "mark": {"type": "text", "align": "left", "dx": _BOX + 6},
         "encoding": {**axes, "y": {**axes["y"], "field": "middle"}, "text": {"field": "text"}},
     }
+
+
+def _halo_layer(drawn: list[dict[str, Any]], axes: Spec) -> Spec:
+    """Return paper behind the names of small boxes, which thin ribbons would strike out."""
+    names = _name_layer([row for row in drawn if row["bottom"] - row["top"] < _GAP] or [{}], axes)
+    halo = {"fill": "var(--paper)", "stroke": "var(--paper)", "strokeWidth": 4}
+    return {**names, "mark": {**names["mark"], **halo, "strokeJoin": "round"}}
 
 
 def _kind_colors(name: str) -> Spec:
