@@ -18,6 +18,7 @@ from clozemill.analysis.dataset_charts import dataset_charts
 from clozemill.analysis.ledger_flow import document_flow, token_flow
 from clozemill.analysis.questions import all_questions
 from clozemill.analysis.report_examples import choose_examples
+from clozemill.analysis.report_file import MARK
 from clozemill.analysis.study_charts import difference_chart, study_charts
 from clozemill.analysis.study_findings import Findings, noise_floor, study_warnings
 from clozemill.pipeline.dataset import Dataset
@@ -109,6 +110,7 @@ def _render(template: str, **values: Any) -> str:
     environment.filters["visible"] = visible
     environment.globals.update(
         draw=draw,
+        mark=MARK,
         most_rows=_MOST_ROWS,
         version=__version__,
         answer_cells=answer_cells,

@@ -249,6 +249,7 @@ def audit(
     from clozemill.analysis.charts import require_libraries
     from clozemill.analysis.db import open_database
     from clozemill.analysis.report import write_report
+    from clozemill.analysis.report_file import check_page
     from clozemill.analysis.study_findings import read_findings_of
     from clozemill.pipeline.dataset import open_dataset
     from clozemill.progress_bars import progress_bar
@@ -260,22 +261,21 @@ def audit(
         return 0
     if html:
         require_libraries()
+        check_page(Path(html), dataset=Path(data), studies=[Path(study)] if study else [])
     settings = AuditSettings(
         only=only, false_alarm_rate=false_alarm_rate, is_sample=sample is not None
     )
     dataset = open_dataset(data)
     findings = read_findings_of(dataset, Path(study)) if study else None
-    with (
-        open_database(
-            dataset, threads=threads, memory_limit=memory_limit, sample=sample
-        ) as connection,
-        progress_bar(is_shown=not quiet) as on_progress,
-    ):
-        report = run_audit(connection, dataset.manifest, settings, on_progress=on_progress)
-        if html:
+    with open_database(
+        dataset, threads=threads, memory_limit=memory_limit, sample=sample
+    ) as connection:
+        with progress_bar(is_shown=not quiet) as on_progress:
+            report = run_audit(connection, dataset.manifest, settings, on_progress=on_progress)
+        if show_rows:
+            show(audit_tables.rows_printout(data, report), is_json)
+        else:
+            show(audit_tables.audit_printout(data, report, sample=sample), is_json)
+        if html:  # afterwards: the answers are shown even where the page fails
             write_report(Path(html), dataset, connection, report, findings)
-    if show_rows:
-        show(audit_tables.rows_printout(data, report), is_json)
-    else:
-        show(audit_tables.audit_printout(data, report, sample=sample), is_json)
     return EXIT_FOUND if report.has_failed else 0

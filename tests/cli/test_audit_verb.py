@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 from tests.analysis.faults import only_mask_tokens, plant
 from tests.analysis.small_findings import small_findings, write_findings
+from tests.full_disk import files_end_at
 from tests.pipeline.small_corpora import make_texts, small_build, write_json_lines, write_tokenizer
 
 from clozemill.analysis.audit import (
@@ -24,7 +25,7 @@ from clozemill.analysis.questions import all_questions
 from clozemill.audit_tables import audit_printout, rows_printout
 from clozemill.cli import cli
 from clozemill.pipeline.dataset import open_dataset
-from clozemill.pipeline.errors import ConfigError, RunError
+from clozemill.pipeline.errors import ConfigError, DatasetError, RunError
 
 
 @pytest.fixture(scope="module")
@@ -211,3 +212,22 @@ def test_a_page_of_a_sample_says_so_whatever_was_asked(data: Path, tmp_path: Pat
         run(data, *only("actions"), *flags, "--quiet", "--html", page)
         told.append("Only a sample of the instances was asked about." in page.read_text("utf-8"))
     assert told == [False, True]
+
+
+def test_a_page_never_replaces_the_dataset_and_nothing_is_asked_before(data: Path) -> None:
+    manifest = (data / "manifest.json").read_bytes()
+    result = run(data, *only("actions"), "--html", data / "manifest.json")
+    assert isinstance(result.exception, ConfigError)
+    assert str(result.exception).startswith(f"{data}/manifest.json lies inside the dataset {data},")
+    assert (data / "manifest.json").read_bytes() == manifest
+    assert (result.stdout, result.stderr) == ("", "")
+
+
+def test_answers_are_printed_even_if_the_page_cannot_be_written(data: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    with files_end_at(20_000):
+        result = run(data, *only("actions"), "--quiet", "--html", page)
+    assert isinstance(result.exception, DatasetError)
+    assert not page.exists()
+    assert "actions" in result.stdout
+    assert "1 passed" in result.stdout
