@@ -227,6 +227,20 @@ def _evaluation_noise(arm: list[ArmResult], reference: list[ArmResult]) -> Inter
     return document_interval((losses[0] - losses[1]) / len(reference), selected)
 
 
+def arms_text(findings: Findings) -> str:
+    """Return what the masks of each arm are, in a sentence."""
+    counts = {row.arm: row.num_variants for row in findings.summaries}
+    return "; ".join(f"{arm}: {_masks(counts[arm])}" for arm in findings.plan.arms) + "."
+
+
+def _masks(num_variants: int | None) -> str:
+    if num_variants is None:
+        return "a new masking of each instance in each epoch"
+    if num_variants == 1:
+        return "one masking of each instance, shown again in each epoch"
+    return f"{num_variants} maskings of each instance, shown in turn"
+
+
 def noise_floor(findings: Findings) -> str | None:
     """Return how much seeds alone move the MLM loss, in a sentence; None for one seed."""
     if findings.plan.num_seeds == 1:
@@ -263,8 +277,8 @@ def study_warnings(findings: Findings) -> Iterator[str]:
         yield "One seed has no interval: what is seen may be chance. Give --seeds 3 or more."
     if findings.plan.num_seeds == 2:
         yield (
-            "Two seeds have wide intervals (a t quantile of 12.7): only a difference of 16 standard "
-            "errors is likely to be seen, and the minimum detectable difference is itself an "
+            "Two seeds have wide intervals (a t quantile of 12.7): only a difference of 16 "
+            "standard errors is likely to be seen, and the minimum detectable difference is an "
             "estimate, of two numbers. Give --seeds 3 or more."
         )
     first = findings.trainings[0]

@@ -68,6 +68,44 @@ def test_a_phone_shows_every_picture_without_scrolling_sideways(
             assert 280 < box["width"] <= 360
 
 
+@pytest.mark.slow
+def test_a_phone_shows_p_detectable_and_verdict_of_each_arm(
+    browser: Browser, page_path: Path
+) -> None:
+    with opened(browser, page_path, viewport={"width": 390, "height": 844}) as page:
+        for arm in page.locator("table.stacks tbody tr").all():
+            for cell in (arm.locator("th"), *arm.locator("td").all()):
+                box = cell.bounding_box()
+                assert box is not None
+                assert 0 < box["x"] < box["x"] + box["width"] <= 390
+            heading, verdict = arm.locator("th").bounding_box(), arm.locator("td").last
+            under = verdict.bounding_box()
+            assert heading is not None
+            assert under is not None
+            assert 0 <= under["y"] - heading["y"] - heading["height"] < 12
+
+
+def test_models_that_do_not_read_are_told_before_the_verdicts(tmp_path: Path) -> None:
+    findings = small_findings(3)
+    assert "No arm beats" not in shown(findings, tmp_path / "read.html")
+    start = {"context_free_loss": 1.0}
+    trainings = tuple(dataclasses.replace(one, start=start) for one in findings.trainings)
+    text = shown(dataclasses.replace(findings, trainings=trainings), tmp_path / "unread.html")
+    told = "No arm beats 1.000, what is known without context: this study says nothing of masks"
+    assert text.count(told) == 1
+    assert text.index(told) < text.index("higher loss than dynamic")
+    measures = text[text.index("All measures") :]
+    assert re.search(r"dynamic\s+mlm_loss\s.*?\s+without context\s+mlm_loss\s+1\s", measures, re.S)
+
+
+def test_the_page_says_what_the_arms_are(tmp_path: Path) -> None:
+    assert (
+        "static-1: one masking of each instance, shown again in each epoch; static-4: 4 maskings "
+        "of each instance, shown in turn; static-10: 10 maskings of each instance, shown in turn; "
+        "dynamic: a new masking of each instance in each epoch."
+    ) in shown(small_findings(3), tmp_path / "page.html")
+
+
 def shown(findings: Findings, path: Path) -> str:
     """Return the text of the page of a study."""
     write_study_report(path, "study", findings)

@@ -169,13 +169,18 @@ def test_a_rate_that_is_none_is_refused(data: Path) -> None:
 
 def test_one_page_shows_the_audit_and_a_study(data: Path, tmp_path: Path) -> None:
     digests = {n: s.dataset_digest for n, s in open_dataset(data).manifest.splits.items()}
-    study = write_findings(tmp_path / "study", small_findings(3, dataset_digests=digests))
+    findings = small_findings(3, dataset_digests=digests)
+    start = {"context_free_loss": 1.0}
+    trainings = tuple(dataclasses.replace(one, start=start) for one in findings.trainings)
+    unread = dataclasses.replace(findings, trainings=trainings)
+    study = write_findings(tmp_path / "study", unread)
     page = tmp_path / "page.html"
     result = run(data, *only("actions"), "--quiet", "--html", page, "--study", study)
     assert result.return_value == 0
     text = page.read_text("utf-8")
     assert "1 of 1 questions passed" in text
     assert "Static against dynamic masking" in text
+    assert text.count("No arm beats 1.000") == 1
     assert "<h3>Validation MLM loss over steps</h3>" in text
     ids = re.findall(r' id="([^"]+)"', text)
     assert len(ids) > 20
