@@ -14,8 +14,8 @@ from clozemill.pipeline.manifest import Manifest
 _LEAST_EXPECTED = 30
 """Groups with a smaller expectation are not drawn: their rates would stretch the picture."""
 
-_MOST_SOURCES = 30
-"""Of a picture; the smallest of more are drawn together."""
+_MOST_SOURCES, _MOST_LISTED = 30, 10
+"""Of a picture, the smallest of more are drawn together; and of the sentence below it."""
 
 _NO_NAME = "(none)"
 """A source without a name."""
@@ -160,8 +160,9 @@ def _label_share(rows: list[dict[str, Any]], split: str) -> Iterator[Chart]:
         return
     rows = _largest(rows, _num_pairs, _other_labels)
     for row in rows:
-        row["low"] = row["random_share"] - 2 * (row["standard_error"] or 0.0)
-        row["high"] = 2 * row["random_share"] - row["low"]
+        half = 2 * (row["standard_error"] or 0.0)
+        row["low"] = max(0.0, row["random_share"] - half)
+        row["high"] = min(1.0, row["random_share"] + half)
     x = number_axis("random_share", "pairs with a random B", axis=_PERCENT)
     y = _source_axis(rows)
     columns = ("source", "num_random", "num_next", "random_share", "expected_share", "low", "high")
@@ -169,7 +170,7 @@ def _label_share(rows: list[dict[str, Any]], split: str) -> Iterator[Chart]:
     yield Chart(
         title=f"Random pairs by source ({split})",
         description="Points are shares with two standard errors, ticks what the manifest expects: "
-        + f"{', '.join(texts)}.",
+        + f"{_listed(texts)}.",
         spec=view(
             rows,
             {
@@ -199,7 +200,7 @@ def _source_shares(rows: list[dict[str, Any]], split: str) -> Iterator[Chart]:
     yield Chart(
         title=f"Shares of sources ({split})",
         description="Bars are shares of the tokens once per pass, ticks those of the documents "
-        f"before sampling: {', '.join(texts)}.",
+        f"before sampling: {_listed(texts)}.",
         spec=view(
             rows,
             {"mark": {**_BAR, "height": {"band": 0.6}}, "encoding": {"x": x, "y": y}},
@@ -227,6 +228,12 @@ def _largest(
     if len(others) < 2:
         return rows
     return [*rows[:_MOST_SOURCES], {"source": f"{len(others):,} others", **joined(others)}]
+
+
+def _listed(texts: list[str]) -> str:
+    rest = len(texts) - _MOST_LISTED
+    more = [f"and {rest} more in the data"] if rest > 0 else []
+    return ", ".join(texts[:_MOST_LISTED] + more)
 
 
 def _num_pairs(row: dict[str, Any]) -> float:

@@ -161,7 +161,7 @@ def test_of_many_sources_the_largest_are_drawn_and_the_others_together(
     assert drawn[30]["share_before"] == pytest.approx(1_470 / 1_500)
     assert sum(row["share_after"] for row in drawn) == pytest.approx(1.0)
     assert float(re.findall(r'height="([0-9.]+)"', draw(chart))[0]) < 1_000
-    assert len(chart.description) < 1_000
+    assert chart.description.endswith("s1490 0.1%, and 21 more in the data.")
 
 
 def test_pairs_of_many_sources_are_joined_as_those_of_one(
@@ -185,6 +185,19 @@ def test_pairs_of_many_sources_are_joined_as_those_of_one(
     # Four alike are known twice as well as one.
     half = others["random_share"] - others["low"]
     assert half == pytest.approx(2 * 0.1 / 2, rel=1e-3)
+
+
+def test_an_interval_of_a_share_ends_at_none_and_all(dataset: Dataset, audit: AuditReport) -> None:
+    law = {"expected_share": 0.5, "standard_error": 0.4}
+    rows = [
+        {"source": name, "num_random": count, "num_next": 10 - count, "random_share": count / 10}
+        | law
+        for name, count in {"few": 1, "many": 9}.items()
+    ]
+    (chart,) = dataset_charts(many_sources(audit, "label_share", rows), dataset.manifest)
+    ends = {row["source"]: (row["low"], row["high"]) for row in table(chart)}
+    assert ends["few"] == pytest.approx((0.0, 0.9))
+    assert ends["many"] == pytest.approx((0.1, 1.0))
 
 
 def test_an_answer_of_which_only_some_rows_are_kept_says_so(
