@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from clozemill.analysis.query import told_in_a_line
 from clozemill.analysis.questions import Kind, Question, all_questions, unmet_need
 from clozemill.analysis.verdicts import (
     binomial_p_values,
@@ -156,6 +157,7 @@ def run_audit(
 
     Raises:
         ConfigError: There is no question of a name.
+        QueryError: The files or the memory do not allow an answer.
     """
     settings = settings or AuditSettings()
     questions = chosen_questions(settings.only)
@@ -202,13 +204,14 @@ def _unasked(question: Question, unmet: str) -> _Asked:
 
 def _ask(connection: duckdb.DuckDBPyConnection, question: Question) -> _Asked:
     """Run a question. Of rules and figures, the first rows are kept: there may be billions."""
-    reader = connection.sql(question.sql).to_arrow_reader(100_000)
     is_tested = question.kind in _TESTS
     kept, num_rows = [], 0
-    for batch in reader:
-        if is_tested or num_rows < _SHOWN_ROWS:
-            kept.append(batch)
-        num_rows += batch.num_rows
+    with told_in_a_line():
+        reader = connection.sql(question.sql).to_arrow_reader(100_000)
+        for batch in reader:
+            if is_tested or num_rows < _SHOWN_ROWS:
+                kept.append(batch)
+            num_rows += batch.num_rows
     rows = pa.Table.from_batches(kept, reader.schema)
     return _Asked(
         question=question,
@@ -232,7 +235,8 @@ def _judge(asked: _Asked, rate: float) -> Answer:
     elif question.kind is Kind.OFFENCES:
         verdict = "failed" if asked.num_rows else "passed"
     else:
-        verdict = "failed" if (asked.p_values < threshold).any() else "passed"
+        # A p-value that is no number, of an expectation that is none, does not pass.
+        verdict = "passed" if (asked.p_values >= threshold).all() else "failed"
     order = np.argsort(asked.p_values, kind="stable")
     return Answer(
         question=question,
@@ -254,7 +258,8 @@ def _group(asked: _Asked, row: int, threshold: float) -> Group:
     expected = numbers["expected"] if "expected" in numbers else trials * numbers["probability"]
 
     def p_value(count: float) -> float:
-        return float(_TESTS[kind](np.array([count]), **numbers)[0])
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return float(_TESTS[kind](np.array([count]), **numbers)[0])
 
     low, high = passing_counts(
         p_value, threshold, expected=float(expected[0]), trials=float(trials[0])
@@ -284,7 +289,8 @@ _LAWS: dict[Kind, tuple[str, ...]] = {
 
 def p_values(kind: Kind, rows: pa.Table) -> NDArray[np.float64]:
     """Return the p-value of each row (G,) of an answer of a tested kind."""
-    return _TESTS[kind](**_numbers(kind, rows))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return _TESTS[kind](**_numbers(kind, rows))
 
 
 def _numbers(kind: Kind, rows: pa.Table) -> dict[str, NDArray[np.float64]]:

@@ -10,6 +10,7 @@ import tempfile
 import weakref
 from collections.abc import Sequence
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -17,13 +18,16 @@ import pyarrow as pa
 
 from clozemill.analysis.rows import document_rows, instance_rows, vocabulary_table
 from clozemill.pipeline.dataset import Dataset, open_dataset
-from clozemill.pipeline.errors import ConfigError
+from clozemill.pipeline.errors import ConfigError, RunError
 from clozemill.pipeline.manifest import Manifest
 from clozemill.pipeline.mask_rules import default_max_predictions
 from clozemill.pipeline.tokenizer import PretrainingTokenizer, load_tokenizer
 
 MEMORY_LIMIT = "4GB"
 """What a query may take before it spills to a temporary folder."""
+
+MOST_THREADS = 1_024
+"""DuckDB would start any number."""
 
 
 def open_database(
@@ -46,14 +50,16 @@ def open_database(
     Raises:
         DatasetError: The dataset cannot be read.
         RunError: A run cannot be read, or is one on another dataset.
-        ConfigError: The memory limit is none.
+        ConfigError: The memory limit or the number of threads is none.
     """
     dataset = data if isinstance(data, Dataset) else open_dataset(data)
+    dataset.manifest.build_config()  # refuses settings that queries would stumble over
     tokenizer = load_tokenizer(dataset.tokenizer_path)
     connection = duckdb.connect(":memory:")
     connection.register("instance_rows", instance_rows(dataset, tokenizer, sample))
     connection.register("document_rows", document_rows(dataset))
     connection.register("vocab", vocabulary_table(tokenizer))
+    connection.register("splits", _splits_table(dataset.manifest))
     connection.register("sources", _sources_table(dataset.manifest))
     connection.register("ledger", _ledger_table(dataset.manifest))
     connection.register("label_expectations", _expectations_table(dataset.manifest))
@@ -76,9 +82,22 @@ def _register_runs(
     from clozemill.analysis.run_tables import run_tables
     from clozemill.analysis.runs import read_training_run
 
+    _check_distinct(runs)
     found = [read_training_run(run, dataset) for run in runs]
     for name, table in run_tables(found, dataset).items():
         connection.register(name, table)
+
+
+def _check_distinct(runs: Sequence[str | os.PathLike[str]]) -> None:
+    """Refuse a run that is given twice: its steps would count twice.
+
+    Raises:
+        RunError: One is.
+    """
+    places = [Path(run).resolve() for run in runs]
+    for number, place in enumerate(places):
+        if place in places[:number]:
+            raise RunError(f"the run {runs[number]} is given twice; give it once.")
 
 
 def read_sql(name: str) -> str:
@@ -93,9 +112,14 @@ def _set_resources(
     # DuckDB takes a stream for a single row, and would hold all masks in memory to join them with
     # the vocabulary. Joined as it is written, the right side is held.
     connection.execute("set disabled_optimizers = 'join_order,build_side_probe_side'")
-    if threads:
+    if threads is not None:
+        if not 1 <= threads <= MOST_THREADS:
+            raise ConfigError(f"threads is {threads}; it must be between 1 and {MOST_THREADS:,}.")
         connection.execute("set threads = ?", [threads])
     try:
+        # DuckDB takes a negative limit for none.
+        if memory_limit.strip().startswith("-"):
+            raise duckdb.ParserException("negative")
         connection.execute("set memory_limit = ?", [memory_limit])
     except duckdb.Error as error:
         raise ConfigError(
@@ -126,6 +150,21 @@ def _variables(dataset: Dataset, tokenizer: PretrainingTokenizer) -> dict[str, A
         "max_predictions": most,
         "pieces": list(tokenizer.pieces),
     }
+
+
+def _splits_table(manifest: Manifest) -> pa.Table:
+    """Return the splits, each with what the manifest says of it."""
+    rows = [
+        {
+            "split": name,
+            "num_instances": entry.num_instances,
+            "num_tokens": entry.num_tokens,
+            "num_variants": entry.num_variants,
+        }
+        for name, entry in manifest.splits.items()
+    ]
+    numbers = dict.fromkeys(("num_instances", "num_tokens", "num_variants"), pa.int64())
+    return pa.Table.from_pylist(rows, pa.schema({"split": pa.string(), **numbers}))
 
 
 def _sources_table(manifest: Manifest) -> pa.Table:

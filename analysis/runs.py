@@ -1,9 +1,11 @@
 """A training run, read from its folder: what it is, its log, and how far it came."""
 
+import dataclasses
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from clozemill.pipeline.dataset import Dataset
 from clozemill.pipeline.errors import RunError
@@ -59,13 +61,13 @@ def read_training_run(folder: str | os.PathLike[str], dataset: Dataset) -> Train
     """Return a run, from what its folder holds.
 
     Raises:
-        RunError: It is no run folder, damaged, or a run on another dataset.
+        RunError: It is no run folder, damaged, of another version, or on another dataset.
         ConfigError: It has settings that this clozemill does not accept.
     """
     path = Path(folder)
     record = read_run(path)
     _check_dataset(str(path), record.facts, dataset)
-    config = PretrainConfig(**record.facts.settings)
+    config = _config(str(path), record.facts.settings)
     log = path / METRICS_NAME
     rows = tuple(read_metrics(log)) if log.exists() else ()
     saved = list(_saved(path / CHECKPOINTS_NAME))
@@ -84,6 +86,16 @@ def read_training_run(folder: str | os.PathLike[str], dataset: Dataset) -> Train
         ),
         variants=VariantSchedule.of(dataset.num_variants(TRAIN), **config.masking_settings),
     )
+
+
+def _config(name: str, settings: dict[str, Any]) -> PretrainConfig:
+    known = {field.name for field in dataclasses.fields(PretrainConfig)}
+    if unknown := sorted(settings.keys() - known):
+        raise RunError(
+            f"{name} has the setting {unknown[0]!r:.80}, which this clozemill does not know; use "
+            "the version that trained it, or leave the run out."
+        )
+    return PretrainConfig(**settings)
 
 
 def _check_dataset(name: str, facts: RunFacts, dataset: Dataset) -> None:

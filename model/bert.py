@@ -234,7 +234,8 @@ class Bert(nn.Module):
         self.encoder = Encoder(config)
         self.pooler = Pooler(config) if config.next_sentence else None
         self.padding_free: bool | None = None
-        """Whether padding is taken out before the encoder; None is where a kernel allows it."""
+        """Whether padding is taken out before the encoder; None is where a kernel allows it, but
+        not in a compiled graph, which lengths that are data would break."""
 
     def forward(
         self,
@@ -259,6 +260,8 @@ class Bert(nn.Module):
     def _layout_without_padding(self, real: Tensor) -> Unpadded | None:
         """Return it, or None where the padded layout is quicker or, by `padding_free`, wanted."""
         dtype = self.embeddings.word_embeddings.weight.dtype
+        if self.padding_free is None and torch.compiler.is_compiling():
+            return None
         has_kernel = can_attend_unpadded(real.device, dtype, self.config, training=self.training)
         is_wanted = has_kernel if self.padding_free is None else self.padding_free
         if not is_wanted or not bool(real[:, 0].all()):  # then [CLS] would have no place

@@ -20,9 +20,12 @@ from clozemill.model.config import BertConfig
 def real_tokens(attention_mask: Tensor | None) -> Tensor | None:
     """Return where tokens are not padding, bool (B, T), or None where all are real.
 
-    A row of padding alone counts as real: its output means nothing, but is finite.
+    A row of padding alone counts as real: its output means nothing, but is finite. A compiler
+    would have to end its graph to ask whether all are, so there a mask is one of padding.
     """
-    if attention_mask is None or bool(attention_mask.all()):
+    if attention_mask is None:
+        return None
+    if not torch.compiler.is_compiling() and bool(attention_mask.all()):
         return None
     real = attention_mask.bool()
     return real | ~real.any(1, keepdim=True)

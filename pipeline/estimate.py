@@ -136,8 +136,10 @@ def _expansion(split: InputSplit) -> float:
     """Return how many bytes a stored byte of the file becomes, from its beginning."""
     if split.compression is None:
         return 1.0
-    with fsspec.open(split.path, "rb") as stored:
-        stream = pa.CompressedInputStream(pa.PythonFile(stored), split.compression)
+    with (
+        fsspec.open(split.path, "rb") as stored,
+        pa.CompressedInputStream(pa.PythonFile(stored), split.compression) as stream,
+    ):
         text_bytes = len(stream.read(_EXPANDED_BYTES))
         return float(text_bytes / max(stored.tell(), 1))
 

@@ -116,8 +116,14 @@ class Manifest:
         """Return the settings the dataset was built with; inputs and the like are defaults.
 
         Raises:
-            DatasetError: A setting has a value that no build accepts.
+            DatasetError: A setting has a value that no build accepts, or one of instances and masks
+                is missing.
         """
+        for name in BuildConfig().settings("instances", "masks"):
+            if name not in self.configuration:
+                raise DatasetError(
+                    f"the configuration in {MANIFEST_NAME} has no {name}; copy the dataset again."
+                )
         known = {item.name for item in dataclasses.fields(BuildConfig)}
         settings = {k: v for k, v in self.configuration.items() if k in known}
         try:

@@ -186,8 +186,8 @@ class PretrainConfig:
         micro = self.micro_batch_size
         if micro is not None and micro > self.global_batch_size:
             raise ConfigError(
-                f"micro_batch_size is {micro} and global_batch_size is {self.global_batch_size}, "
-                "but a micro-batch is part of a global batch; lower the one or raise the other."
+                f"{self._told('micro_batch_size')} and {self._told('global_batch_size')}, but a "
+                "micro-batch is part of a global batch; lower the one or raise the other."
             )
         if self.masking == "dynamic" and self.num_static_variants is not None:
             raise ConfigError(
@@ -204,6 +204,14 @@ class PretrainConfig:
             )
         if self.steps is not None:
             self.num_warmup_steps(self.steps)
+
+    def _told(self, name: str) -> str:
+        """Return what a setting is, and that it is the recipe's where nobody may have typed it."""
+        value = getattr(self, name)
+        is_of_recipe = self.recipe is not None and read_recipe(self.recipe).get(name) == value
+        return f"{name} is {value}" + (
+            f" (set by the recipe {self.recipe})" if is_of_recipe else ""
+        )
 
     def num_steps(self, instances: int) -> int:
         """Return the steps of the run on a training split of so many instances."""
@@ -222,8 +230,8 @@ class PretrainConfig:
             return round(self.warmup_share * num_steps)
         if self.warmup_steps > num_steps:
             raise ConfigError(
-                f"warmup_steps is {self.warmup_steps}, but the run has {num_steps} steps; lower "
-                "it, or give a warmup_share."
+                f"{self._told('warmup_steps')}, but the run has {num_steps} steps; lower it, or "
+                "give a warmup_share."
             )
         return self.warmup_steps
 

@@ -5,6 +5,7 @@ with what a command asks for.
 """
 
 import dataclasses
+import json
 import os
 import platform
 from collections.abc import Mapping
@@ -140,27 +141,44 @@ def dataset_facts(dataset: Dataset) -> DatasetFacts:
     )
 
 
-def check_size(model: str, folder: Path) -> None:
-    """Make sure that a run to continue from has the size that was asked for.
+def check_size(config: PretrainConfig) -> None:
+    """Make sure that weights to start from, if there are any, have the size that was asked for.
 
     Raises:
-        ConfigError: It has another.
-        RunError: It is no run.
+        ConfigError: They have another.
+        RunError: There is no run to continue from.
     """
-    layers, hidden, heads = PRESETS[model]
+    layers, hidden, heads = PRESETS[config.model]
     asked = {
         "num_hidden_layers": layers,
         "hidden_size": hidden,
         "num_attention_heads": heads,
         "intermediate_size": 4 * hidden,
     }
-    found = read_run(folder).facts.model
+    folder, found = _given_weights(config)
     for name, size in asked.items():
-        if found.get(name) != size:
+        if found.get(name, size) != size:
+            verb = "starts" if config.continue_from is None else "continues"
             raise ConfigError(
-                f"model is {model} with the {name} {size}, but {folder}, which the run continues "
-                f"from, has {found.get(name)!r:.20}; leave model out."
+                f"model is {config.model} with the {name} {size}, but {folder}, which the run "
+                f"{verb} from, has {found[name]!r:.20}; leave model out."
             )
+
+
+def _given_weights(config: PretrainConfig) -> tuple[str | None, Mapping[str, Any]]:
+    """Return the folder that a run starts from, and the shape of the encoder in it.
+
+    The shape is empty where a folder holds none: why, reading its weights will say.
+    """
+    if config.continue_from is not None:
+        return config.continue_from, read_run(Path(config.continue_from)).facts.model
+    if config.init_from is None:
+        return None, {}
+    try:
+        shape = json.loads((Path(config.init_from) / "config.json").read_text("utf-8"))
+    except (OSError, ValueError):
+        shape = {}
+    return config.init_from, shape if isinstance(shape, dict) else {}
 
 
 def current_execution(

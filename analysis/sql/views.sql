@@ -5,15 +5,6 @@
 -- manifest; (split, instance) is their key. Files hold unsigned numbers as short as they can be,
 -- whose sums and differences would overflow: single numbers are signed here, those in lists not.
 
--- Facts of tokens as lists, at the place token_id + 1: a look-up that joins nothing, as a join with
--- the rows of masks may put all of them into memory.
-set variable continuation_by_id = (
-    select list(is_continuation order by token_id) from vocab
-);
-set variable ordinary_by_id = (
-    select list(is_ordinary order by token_id) from vocab
-);
-
 -- grain: one row per instance
 create temp view instances as
 select
@@ -65,13 +56,13 @@ select
     spans[1].num_sentences::bigint as a_num_sentences,
     spans[1].cut_front::bigint + spans[1].cut_back as a_cut,
     segment_b_start::bigint - 2 as a_num_tokens,
-    input_ids[2:segment_b_start - 1] as a_ids,
+    input_ids[2:segment_b_start::bigint - 1] as a_ids,
     lower(hex(spans[2].document_id)) as b_document_id,
     spans[2].first_sentence::bigint as b_first_sentence,
     spans[2].num_sentences::bigint as b_num_sentences,
     spans[2].cut_front::bigint + spans[2].cut_back as b_cut,
-    len(input_ids) - segment_b_start - 1 as b_num_tokens,
-    input_ids[segment_b_start + 1:len(input_ids) - 1] as b_ids
+    len(input_ids) - segment_b_start::bigint - 1 as b_num_tokens,
+    input_ids[segment_b_start::bigint + 1:len(input_ids) - 1] as b_ids
 from instance_rows;
 
 -- grain: one row per distinct document of the input
@@ -117,7 +108,9 @@ from (
         input_ids,
         word_lengths,
         segment_b_start,
-        list_transform(masks, lambda overlay: len(overlay) / num_maskable) as overlay_rates
+        list_transform(
+            masks, lambda overlay: len(overlay) / nullif(num_maskable, 0)
+        ) as overlay_rates
     from instance_rows
 );
 

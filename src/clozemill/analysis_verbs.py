@@ -178,16 +178,29 @@ def _print(found: "QueryResult", form: _Form) -> None:
         print_text(text)
 
 
+_PROMPT_HELP = (
+    "Queries end in ; and the prompt with exit or Ctrl-D. `show tables;` lists the views, and "
+    "`describe masks;` the columns of one.\n"
+)
+
+
 def _prompt(connection: "duckdb.DuckDBPyConnection", form: _Form) -> None:
     """Answer queries that are typed, each ending in a semicolon, until the end of the input."""
     with contextlib.suppress(ImportError):  # of a Python without it
         import readline  # noqa: F401 - lines can be edited, and come back
-    print_text("Queries end in ; and the prompt with Ctrl-D. `show tables;` lists the views.\n")
+    print_text(_PROMPT_HELP)
     lines: list[str] = []
     while True:
         try:
-            lines.append(input("  ... " if lines else "sql> "))
-            if lines[-1].rstrip().endswith(";"):
+            line = input("  ... " if lines else "sql> ")
+            word = "" if lines else line.strip().rstrip(";").lower()
+            if word in ("quit", "exit", ".quit", ".exit"):
+                return
+            if word == "help" or word.startswith("."):
+                print_text(_PROMPT_HELP)
+                continue
+            lines.append(line)
+            if line.rstrip().endswith(";"):
                 query, lines = "\n".join(lines), []
                 _give(connection, query, form)
         except QueryError as error:
@@ -206,7 +219,11 @@ def _prompt(connection: "duckdb.DuckDBPyConnection", form: _Form) -> None:
 )
 @click.argument("data", metavar="DATA")
 @click.option("--only", multiple=True, metavar="NAME", help="Ask this question; may be repeated.")
-@click.option("--show-rows", is_flag=True, help="Print the first rows of the answers.")
+@click.option(
+    "--show-rows",
+    is_flag=True,
+    help="Print the first rows of the answers, the least probable first.",
+)
 @click.option("--sql", "is_sql", is_flag=True, help="Print the SQL of the questions; ask nothing.")
 @click.option(
     "--false-alarm-rate",
@@ -242,9 +259,9 @@ def audit(
     """Ask the dataset DATA whether masks and pairs are as they should be; exit 1 if not.
 
     Each question has an exact expectation; docs/audit.md lists them. The table shows of each the
-    group that is least probable, and what would pass.
+    group that is least probable, with its p-value, and which counts pass.
     """
-    from clozemill import audit_tables
+    from clozemill import audit_rows, audit_tables
     from clozemill.analysis.audit import AuditSettings, chosen_questions, run_audit
     from clozemill.analysis.charts import require_libraries
     from clozemill.analysis.db import open_database
@@ -252,6 +269,7 @@ def audit(
     from clozemill.analysis.report_file import check_page
     from clozemill.analysis.study_findings import read_findings_of
     from clozemill.pipeline.dataset import open_dataset
+    from clozemill.pipeline.tokenizer import load_tokenizer
     from clozemill.progress_bars import progress_bar
 
     if study and not html:
@@ -267,15 +285,21 @@ def audit(
     )
     dataset = open_dataset(data)
     findings = read_findings_of(dataset, Path(study)) if study else None
+    pieces = load_tokenizer(dataset.tokenizer_path).pieces
+    width, is_terminal = output_width()
     with open_database(
         dataset, threads=threads, memory_limit=memory_limit, sample=sample
     ) as connection:
         with progress_bar(is_shown=not quiet) as on_progress:
             report = run_audit(connection, dataset.manifest, settings, on_progress=on_progress)
         if show_rows:
-            show(audit_tables.rows_printout(data, report), is_json)
+            widest = width if is_terminal else None
+            printout = audit_rows.rows_printout(data, report, pieces=pieces, width=widest)
         else:
-            show(audit_tables.audit_printout(data, report, sample=sample), is_json)
+            printout = audit_tables.audit_printout(
+                data, report, sample=sample, pieces=pieces, width=width
+            )
+        show(printout, is_json)
         if html:  # afterwards: the answers are shown even where the page fails
             write_report(Path(html), dataset, connection, report, findings)
     return EXIT_FOUND if report.has_failed else 0

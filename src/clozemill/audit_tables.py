@@ -1,57 +1,48 @@
 """What a person sees of an audit: a line for each question, and the way to the rows that failed."""
 
 import dataclasses
-import math
 import shlex
 from collections.abc import Sequence
-from typing import Any
-
-from rich.table import Table
-from rich.text import Text
+from typing import Any, NamedTuple
 
 from clozemill.analysis.audit import Answer, AuditReport, Group
+from clozemill.analysis.group_labels import group_label
+from clozemill.analysis.headlines import headline
 from clozemill.analysis.questions import UNMET, Question
-from clozemill.printouts import Printout, new_table, render
-from clozemill.values import cell, plain
-
-_SHOWN_ROWS = 20
+from clozemill.printouts import Printout
+from clozemill.values import figure, frequency, p_value_text, printable
 
 
-def audit_printout(data: str, report: AuditReport, *, sample: int | None = None) -> Printout:
+def audit_printout(
+    data: str,
+    report: AuditReport,
+    *,
+    sample: int | None = None,
+    pieces: Sequence[str] = (),
+    width: int = 100,
+) -> Printout:
     """Return all answers: a table, and for each failure how to see what is wrong.
 
     Args:
         data: The dataset, as it was given.
         report: The answers.
         sample: About how many of its instances were asked about; None: all.
+        pieces: The vocabulary, by token id.
+        width: Characters of a line; what does not fit goes to a second one.
     """
     failed = [answer for answer in report.answers if answer.verdict == "failed"]
     found = {
         "data": data,
         "has_failed": report.has_failed,
         "false_alarm_rate": report.false_alarm_rate,
+        "is_sample": report.is_sample,
         "answers": [_answer_data(answer) for answer in report.answers],
     }
-    table = new_table(
-        "audit", ["question", "observed", "expected", "passes", "verdict"], right=(1, 2)
-    )
-    for answer in report.answers:
-        table.add_row(answer.question.name, *_cells(answer), answer.verdict)
     command = shlex.join(["clozemill", "audit", data, *_sample_flag(sample)])
-    lines = [_failure(command, answer) for answer in failed]
-    return Printout(data=found, text=render(table) + "".join(lines) + _last_line(report))
-
-
-def rows_printout(data: str, report: AuditReport) -> Printout:
-    """Return the first rows of each answer."""
-    parts: list[Any] = []
-    for answer in report.answers:
-        parts += [_rows_table(answer), f"{answer.num_rows:,} rows: {answer.question.grain}.\n"]
-    found = {
-        "data": data,
-        "rows": {answer.question.name: plain(answer.rows.to_pylist()) for answer in report.answers},
-    }
-    return Printout(data=found, text=render(*parts))
+    failures = [_failure(command, answer) for answer in failed]
+    legend = [_LEGEND] * any(answer.num_groups > 1 for answer in report.answers)
+    lines = ["audit", *_table(report, pieces, width), "", *legend, *failures, _last_line(report)]
+    return Printout(data=found, text="\n".join(lines) + "\n")
 
 
 def sql_printout(questions: Sequence[Question]) -> Printout:
@@ -60,11 +51,23 @@ def sql_printout(questions: Sequence[Question]) -> Printout:
     return Printout(data={"sql": found}, text="\n".join(found.values()))
 
 
+def unasked(reason: str) -> str:
+    """Return in words why a question was not asked, of a reason such as `needs pairs`."""
+    need = reason.removeprefix("needs ")
+    return UNMET.get(need, reason)
+
+
+def interval_text(low: float | None, high: float | None) -> str:
+    """Return which counts pass."""
+    return "no count" if low is None or high is None else f"{figure(low)} to {figure(high)}"
+
+
 def _answer_data(answer: Answer) -> dict[str, Any]:
-    return {
-        "name": answer.question.name,
-        "question": answer.question.question,
-        "kind": answer.question.kind.value,
+    question = answer.question
+    data = {
+        "name": question.name,
+        "question": question.question,
+        "kind": question.kind.value,
         "verdict": answer.verdict,
         "reason": answer.reason,
         "num_groups": answer.num_groups,
@@ -72,6 +75,9 @@ def _answer_data(answer: Answer) -> dict[str, Any]:
         "num_rows": answer.num_rows,
         "groups": [_group_data(group) for group in answer.groups],
     }
+    if answer.verdict == "failed":
+        data |= {name: getattr(question, name) for name in ("failure", "grain", "passes", "sql")}
+    return data
 
 
 def _group_data(group: Group) -> dict[str, Any]:
@@ -84,33 +90,73 @@ def _rounded(number: float) -> float:
     return float(f"{number:.9g}")
 
 
-def _cells(answer: Answer) -> tuple[str, str, str]:
-    if answer.verdict in ("not asked", "figures"):
-        return "", "", _unasked(answer.reason) or f"{answer.num_rows:,} rows"
+class _Line(NamedTuple):
+    """An answer in the table."""
+
+    name: str
+    verdict: str
+    numbers: tuple[str, ...]
+    """Observed, expected and p; none where nothing was counted."""
+
+    says: str
+    """What passes; without numbers, what there is to say."""
+
+    group: str = ""
+    """Which group is shown, and of how many."""
+
+
+_LEGEND = "p is that of the group shown, the least probable one: of 1,000 groups it is often 0.001."
+_HEADER = _Line("question", "verdict", ("observed", "expected", "p"), "passes")
+
+
+def _table(report: AuditReport, pieces: Sequence[str], width: int) -> list[str]:
+    """Return a line for each answer, or two where it is long."""
+    lines = [_HEADER, *(_line(answer, pieces) for answer in report.answers)]
+    name_width, verdict_width = (max(len(line[place]) for line in lines) for place in (0, 1))
+    numbers = [line.numbers for line in lines if line.numbers]
+    widths = [max(map(len, column)) for column in zip(*numbers, strict=True)]
+    found = []
+    for line in lines:
+        cells = [f"{line.name:<{name_width}}", f"{line.verdict:<{verdict_width}}"]
+        cells += [f"{text:>{size}}" for text, size in zip(line.numbers, widths, strict=False)]
+        found += _fitted(cells, line, width)
+    return found
+
+
+def _fitted(cells: Sequence[str], line: _Line, width: int) -> list[str]:
+    """Return the line, cut before the group or before what it says where it is too wide."""
+    begin = "  ".join([*cells, line.says]).rstrip()
+    if not line.group or len(begin) + 1 + len(line.group) <= width:
+        whole = f"{begin} {line.group}".rstrip()
+        if len(whole) <= width:
+            return [whole]
+    if len(begin) <= width:
+        return [begin, f"    {line.group}"]
+    return ["  ".join(cells).rstrip(), f"    {line.says} {line.group}".rstrip()]
+
+
+def _line(answer: Answer, pieces: Sequence[str]) -> _Line:
+    name, verdict = answer.question.name, answer.verdict
+    if verdict == "not asked":
+        return _Line(name, verdict, (), unasked(answer.reason))
+    if verdict == "figures":
+        return _Line(name, verdict, (), printable(_headline(answer)))
     if not answer.groups:
-        return f"{answer.num_rows:,}", "0", "none"
-    group = answer.groups[0]
-    of_all = f" ({group.label}; {answer.num_groups:,} tested)" if answer.num_groups > 1 else ""
-    return _number(group.observed), _number(group.expected), _interval(group) + of_all
+        return _Line(name, verdict, (f"{answer.num_rows:,}", "0", ""), "no row")
+    worst = answer.groups[0]
+    numbers = (figure(worst.observed), figure(worst.expected), p_value_text(worst.p_value))
+    group = ""
+    if answer.num_groups > 1:
+        label = printable(group_label(answer.rows.slice(0, 1).to_pylist()[0], pieces))
+        group = f"({label}; {answer.num_groups:,} tested)"
+    return _Line(name, verdict, numbers, interval_text(worst.low, worst.high), group)
 
 
-def _unasked(reason: str) -> str:
-    """Return in words why a question was not asked, of a reason such as `needs pairs`."""
-    need = reason.removeprefix("needs ")
-    return UNMET.get(need, reason)
-
-
-def _interval(group: Group) -> str:
-    if group.low is None or group.high is None:
-        return "none"
-    return f"{_number(group.low)} to {_number(group.high)}"
-
-
-def _number(number: float) -> str:
-    if 0 < abs(number) < 0.01:
-        return f"{number:.0e}"
-    is_whole = number == math.floor(number)
-    return f"{number:,.0f}" if is_whole or abs(number) >= 1000 else f"{number:,.2f}"
+def _headline(answer: Answer) -> str:
+    """Return the first figure that a person wants, or how many there are."""
+    is_whole = answer.num_rows == answer.rows.num_rows
+    said = headline(answer.question.name, answer.rows.to_pylist()) if is_whole else ""
+    return said or f"{answer.num_rows:,} row" + "s" * (answer.num_rows != 1)
 
 
 def _sample_flag(sample: int | None) -> tuple[str, ...]:
@@ -118,9 +164,13 @@ def _sample_flag(sample: int | None) -> tuple[str, ...]:
 
 
 def _failure(command: str, answer: Answer) -> str:
-    name, group = answer.question.name, answer.groups[0] if answer.groups else None
-    p_value = f" (p {group.p_value:.1e})" if group else ""
-    return f"{answer.question.question}{p_value} See: {command} --only {name} --show-rows\n"
+    question = answer.question
+    p_value = f" (p {p_value_text(answer.groups[0].p_value)})" if answer.groups else ""
+    points = f"  A failure points to {question.failure}\n" if question.failure else ""
+    return (
+        f"{question.name} failed{p_value}: {question.question}\n{points}"
+        f"  See: {command} --only {question.name} --show-rows"
+    )
 
 
 def _last_line(report: AuditReport) -> str:
@@ -129,11 +179,5 @@ def _last_line(report: AuditReport) -> str:
         for verdict in ("passed", "failed", "figures", "not asked")
     }
     asked = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
-    return f"{asked}; a sound dataset fails at most {report.false_alarm_rate:.0e} of the time.\n"
-
-
-def _rows_table(answer: Answer) -> Table:
-    table = new_table(answer.question.name, answer.rows.column_names, right=())
-    for row in answer.rows.slice(0, _SHOWN_ROWS).to_pylist():
-        table.add_row(*map(Text, map(cell, row.values())))
-    return table
+    part = " of a sample of the instances" if report.is_sample else ""
+    return f"{asked}{part}; a sound dataset fails at most {frequency(report.false_alarm_rate)}."

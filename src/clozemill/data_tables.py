@@ -1,7 +1,7 @@
 """What the verbs of the pipeline print: small tables, each with its JSON twin."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,7 @@ def build_printout(report: BuildReport, out: str) -> Printout:
     if report.was_finished:
         return Printout(data=data, text=f"{out} already holds this dataset: nothing to do.\n")
     tables = [_documents_table(manifest), _instances_table(manifest)]
-    return Printout(data=data, text=render(*tables, _legend(), _last_line(report, out)))
+    return Printout(data=data, text=render(*tables, _legend(manifest), _last_line(report, out)))
 
 
 def verify_printout(data: str, findings: Sequence[Finding]) -> Printout:
@@ -163,11 +163,11 @@ _INSTANCE_COLUMNS = {
     "random B": "pairs whose B is from another document, label 1",
     "expected": "their exact expectation: a chunk of one sentence has no other B",
     "tokens cut": "share of the documents' own tokens that no instance holds",
-    "mask rate": "selected of maskable tokens; specials are not maskable",
+    "mask rate": "selected of maskable tokens: {asked}",
     "bytes each": "on disk, with all variants",
     "shards": "",
 }
-"""Columns of the table of instances, and what is not plain about them."""
+"""Columns of the table of instances, and what is not plain about them; `asked` is by settings."""
 
 
 def _instances_table(manifest: Manifest) -> Table:
@@ -189,9 +189,22 @@ def _instances_table(manifest: Manifest) -> Table:
     return table
 
 
-def _legend() -> Text:
-    lines = [f"{name}: {meaning}" for name, meaning in _INSTANCE_COLUMNS.items() if meaning]
+def _legend(manifest: Manifest) -> Text:
+    asked = _asked_share(manifest.configuration)
+    lines = [
+        f"{name}: {meaning.format(asked=asked)}"
+        for name, meaning in _INSTANCE_COLUMNS.items()
+        if meaning
+    ]
     return Text(";\n".join(lines) + ".\n", style="dim")
+
+
+def _asked_share(settings: Mapping[str, Any]) -> str:
+    """Return of what `masked_lm_prob` is a share, which explains another mask rate."""
+    share = f"{100 * settings['masked_lm_prob']:.3g} %"
+    if settings["mask_count"] == "stochastic":
+        return f"{share} of them, rounded at random"
+    return f"{share} of the length, specials included, rounded"
 
 
 def _expected_share(manifest: Manifest, split: str) -> str:

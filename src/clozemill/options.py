@@ -3,7 +3,6 @@
 import dataclasses
 import typing
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import click
@@ -84,11 +83,17 @@ def study_options(command: Command) -> Command:
 
 
 def pretrain_arguments(config: PretrainConfig) -> list[str]:
-    """Return the command line of `clozemill pretrain` that has these settings."""
+    """Return the command line of `clozemill pretrain` that has these settings.
+
+    Weights to start from have a size of their own, so a model that a recipe names is left out.
+    """
     arguments = [config.data]
+    left_out = {"data", "recipe"}
+    if config.init_from is not None or config.continue_from is not None:
+        left_out.add("model")
     for item in dataclasses.fields(config):
         value = getattr(config, item.name)
-        if item.name in ("data", "recipe") or value in (None, item.default):
+        if item.name in left_out or value in (None, item.default):
             continue
         flag = _FLAGS.get(item.name, ("--" + item.name.replace("_", "-"),))[0]
         if isinstance(value, bool):
@@ -182,17 +187,17 @@ def pretrain_config_from_flags(
         recipe: Where neither file nor flags name one.
 
     Raises:
-        ConfigError: A setting cannot be used, or is not that of the run to continue from.
+        ConfigError: A setting cannot be used, or is not that of the weights to start from.
         RunError: That run cannot be read.
     """
     in_file = read_config_file(config_path, PretrainConfig, verb="pretrain") if config_path else {}
     typed = _typed(context, flags)
     config = pretrain_config({"recipe": recipe}, in_file, typed)
-    # A recipe's size gives way to that of the run, as the default does.
-    if config.continue_from is not None and "model" in {**in_file, **typed}:
+    # A recipe's size gives way to that of the weights to start from, as the default does.
+    if "model" in {**in_file, **typed}:
         from clozemill.train.facts import check_size
 
-        check_size(config.model, Path(config.continue_from))
+        check_size(config)
     return config
 
 

@@ -65,6 +65,6 @@ def show(printout: "Printout", is_json: bool) -> None:
 
 
 def output_width() -> tuple[int, bool]:
-    """Return the columns of standard output, and whether it is a terminal."""
+    """Return the columns of standard output, at least 80, and whether it is a terminal."""
     is_terminal = sys.stdout.isatty()
-    return (shutil.get_terminal_size().columns if is_terminal else 100), is_terminal
+    return max(80, shutil.get_terminal_size().columns) if is_terminal else 100, is_terminal

@@ -25,10 +25,8 @@ def result_text(found: QueryResult, *, num_rows: int, width: int | None) -> str:
     shown = head.slice(0, num_rows)
     names = [printable(name) for name in found.schema.names]
     rows = [[cell(value) for value in row] for row in _rows(shown)]
-    if width is None or _table_width(names, rows) <= width:
-        text = _as_table(found.schema, names, rows)
-    else:
-        text = _as_records(names, rows, width)
+    right = [place for place, field in enumerate(found.schema) if _is_number(field.type)]
+    text = grid(names, rows, right=right, width=width)
     if head.num_rows > num_rows:
         text += (
             f"The first {num_rows:,} rows; --rows shows more, --csv, --json and --parquet all.\n"
@@ -36,6 +34,22 @@ def result_text(found: QueryResult, *, num_rows: int, width: int | None) -> str:
     elif not rows:
         text += "No rows.\n"
     return text
+
+
+def grid(
+    names: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int], width: int | None
+) -> str:
+    """Return rows of texts as a table, or as lines of name and value where that is too wide.
+
+    Args:
+        names: Of the columns.
+        rows: Their values, each a line.
+        right: Places of the columns that hold numbers.
+        width: Characters of a line; None: as many as it takes.
+    """
+    if width is None or _table_width(names, rows) <= width:
+        return _as_table(names, rows, right)
+    return _as_records(names, rows, width)
 
 
 def result_json(found: QueryResult) -> Iterator[str]:
@@ -67,9 +81,8 @@ def _table_width(names: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
     return sum(widths) + 2 * (len(widths) - 1)
 
 
-def _as_table(schema: pa.Schema, names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    numbers = [place for place, field in enumerate(schema) if _is_number(field.type)]
-    table = new_table("", names, right=numbers)
+def _as_table(names: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int]) -> str:
+    table = new_table("", names, right=right)
     table.title = None
     for column in table.columns:
         column.no_wrap = True

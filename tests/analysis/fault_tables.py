@@ -44,6 +44,11 @@ FAULTS = {
     "cap 20 at length 512, as asked for": Fault(
         "long, cap 20", faults.unchanged, {"cap_on_selected"}
     ),
+    "an id that no token has": Fault(
+        "tokens",
+        faults.shown_beyond_the_vocabulary,
+        {"random_tokens_special", "shown_in_vocabulary"},
+    ),
     "specials drawn as random tokens": Fault(
         "tokens", faults.special_random_tokens, {"random_tokens_special"}
     ),
@@ -173,6 +178,18 @@ PAIR_FAULTS: dict[str, tuple[dict[str, Any], set[str]]] = {
     "documents expect half as many next pairs": (
         {"documents": pair_faults.halve_expected_next},
         {"label_expectations"},
+    ),
+    "a variant is lost": (
+        {"rows": pair_faults.of_train(pair_faults.lose_variants)},
+        {"variants_stored"},
+    ),
+    "tokens are lost": (
+        {"rows": pair_faults.of_train(pair_faults.lose_tokens)},
+        {"documents_in_pairs", "ledger_pairs", "pair_segments", "separators"},
+    ),
+    "B begins where the row does": (
+        {"rows": pair_faults.of_train(pair_faults.empty_borders)},
+        {"documents_in_pairs", "ledger_pairs", "pair_segments"},
     ),
     "a [SEP] is missing": (
         {"rows": pair_faults.of_train(pair_faults.lose_separators)},

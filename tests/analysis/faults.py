@@ -127,6 +127,15 @@ def one_seed_for_every_shard_after_variant_0(
     return columns._replace(masks=_joined(chosen, columns.masks))
 
 
+def shown_beyond_the_vocabulary(columns: InstanceColumns, dataset: Dataset) -> InstanceColumns:
+    """The first selected position of a shard shows an id that no token has."""
+    masks = columns.masks
+    assert masks is not None
+    shown = masks.token_ids.copy()
+    shown[0] = 60_000
+    return columns._replace(masks=masks._replace(token_ids=shown))
+
+
 def only_mask_tokens(columns: InstanceColumns, dataset: Dataset) -> InstanceColumns:
     rule = rule_of(dataset)
     return masks_drawn(columns, rule._replace(mask_threshold=1 << 53))

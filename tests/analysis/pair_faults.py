@@ -182,6 +182,26 @@ def empty_first_segments(table: pa.Table) -> pa.Table:
     return with_column(table, "segment_b_start", border)
 
 
+def lose_variants(table: pa.Table) -> pa.Table:
+    """Leave out the last variant."""
+    masks = [overlays[:-1] for overlays in table["masks"].to_pylist()]
+    return with_column(table, "masks", masks)
+
+
+def lose_tokens(table: pa.Table) -> pa.Table:
+    """Let the first row have no token at all, and the second only its [CLS]."""
+    ids = table["input_ids"].to_pylist()
+    ids[:2] = [], ids[1][:1]
+    return with_column(table, "input_ids", ids)
+
+
+def empty_borders(table: pa.Table) -> pa.Table:
+    """Let B begin at the first token of every tenth row."""
+    border = table["segment_b_start"].to_pylist()
+    border[::10] = [0] * len(border[::10])
+    return with_column(table, "segment_b_start", border)
+
+
 def label_packed_rows(table: pa.Table) -> pa.Table:
     """Label rows that are no pairs."""
     return with_column(table, "next_sentence_label", [0] * table.num_rows)

@@ -1,15 +1,24 @@
+import shutil
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from tests.analysis.faults import plant, separators_selected
 from tests.pipeline.small_corpora import make_texts, small_build, write_json_lines, write_tokenizer
 
-from clozemill.analysis.audit import AuditReport, AuditSettings, p_values, run_audit
+from clozemill.analysis.audit import (
+    AuditReport,
+    AuditSettings,
+    _Asked,
+    _judge,
+    p_values,
+    run_audit,
+)
 from clozemill.analysis.db import open_database
-from clozemill.analysis.questions import Kind
+from clozemill.analysis.questions import Kind, all_questions
 from clozemill.pipeline.dataset import open_dataset
-from clozemill.pipeline.errors import ConfigError
+from clozemill.pipeline.errors import ClozemillError, ConfigError, QueryError
 from clozemill.pipeline.progress import Progress
 
 ONLY = ("actions", "mask_rates", "selected_by_segment", "special_tokens_selected", "words_whole")
@@ -69,6 +78,39 @@ def test_offences_are_counted_and_kept(data: Path, tmp_path: Path) -> None:
     assert few.verdict == "failed"
     assert 0 < few.rows.num_rows == few.num_rows < 1_000
     assert few.rows.column_names[:4] == ["split", "instance", "variant", "position"]
+
+
+def test_a_damaged_shard_is_told_in_a_line(data: Path, tmp_path: Path) -> None:
+    shutil.copytree(data, tmp_path / "damaged")
+    shard = next((tmp_path / "damaged").glob("train-*.arrow"))
+    content = bytearray(shard.read_bytes())
+    begin, end = len(content) // 4, len(content) * 3 // 4
+    content[begin:end] = b"\xff" * (end - begin)
+    shard.write_bytes(content)
+    with pytest.raises(ClozemillError) as caught:
+        audited(tmp_path / "damaged", AuditSettings())
+    assert "\n" not in str(caught.value)
+
+
+def test_too_little_memory_is_told_in_a_line(data: Path) -> None:
+    with open_database(data, threads=1, memory_limit="1MB") as connection:
+        manifest = open_dataset(data).manifest
+        with pytest.raises(QueryError, match="give the query more with --memory-limit"):
+            run_audit(connection, manifest, AuditSettings())
+
+
+def test_an_expectation_that_is_no_number_fails() -> None:
+    rows = pa.table({"observed": [5.0], "trials": [9.0], "expected": [np.nan], "variance": [1.0]})
+    assert np.isnan(p_values(Kind.SUMS, rows)).all()
+    question = next(q for q in all_questions() if q.kind is Kind.SUMS)
+    asked = _Asked(
+        question=question,
+        reason="",
+        rows=rows,
+        num_rows=1,
+        p_values=p_values(Kind.SUMS, rows),
+    )
+    assert _judge(asked, 1e-6).verdict == "failed"
 
 
 def test_progress_is_told_before_each_question_and_at_the_end(data: Path) -> None:

@@ -1,6 +1,8 @@
 """Views over a dataset, against a plain recount of its rows; and what a session cannot do."""
 
 import gc
+import json
+import shutil
 import stat
 from collections.abc import Callable
 from itertools import pairwise
@@ -92,6 +94,11 @@ def test_small_tables_are_those_of_the_manifest(
     ]
     assert ledger
     assert labels
+    splits = [
+        (name, entry.num_instances, entry.num_tokens, entry.num_variants)
+        for name, entry in manifest.splits.items()
+    ]
+    assert rows(session, "from splits") == splits
     assert rows(session, "from ledger") == ledger
     assert rows(session, "from label_expectations") == labels
 
@@ -232,10 +239,34 @@ def test_large_sorts_spill_to_a_private_folder_that_ends_with_the_session(data: 
     assert not folder.exists()
 
 
-def test_memory_limit_that_is_none_is_refused(data: Path) -> None:
+@pytest.mark.parametrize("limit", ["lots", "-5", "-1GB"])
+def test_memory_limit_that_is_none_is_refused(data: Path, limit: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        open_database(data, memory_limit="lots")
-    assert str(caught.value) == "memory_limit is 'lots'; write it like 500MB or 4GB."
+        open_database(data, memory_limit=limit)
+    assert str(caught.value) == f"memory_limit is {limit!r}; write it like 500MB or 4GB."
+
+
+@pytest.mark.parametrize("threads", [0, 1_025, 10**20])
+def test_number_of_threads_that_is_none_is_refused(data: Path, threads: int) -> None:
+    with pytest.raises(ConfigError, match=rf"threads is {threads}; it must be between 1 and 1,024"):
+        open_database(data, threads=threads)
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [({"masked_lm_prob": "x"}, "masked_lm_prob is 'x'"), ({"mask_unit": None}, "has no mask_unit")],
+)
+def test_settings_that_are_none_are_refused(
+    data: Path, tmp_path: Path, changes: dict[str, Any], text: str
+) -> None:
+    shutil.copytree(data, tmp_path / "data")
+    path = tmp_path / "data" / "manifest.json"
+    manifest = json.loads(path.read_text())
+    changed = {**manifest["configuration"], **changes}
+    manifest["configuration"] = {k: v for k, v in changed.items() if k not in changes or v}
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(DatasetError, match=text):
+        open_database(tmp_path / "data")
 
 
 def test_folder_without_a_dataset_is_refused(tmp_path: Path) -> None:

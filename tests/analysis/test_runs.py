@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -187,6 +188,21 @@ def test_a_run_on_other_masks_is_refused(built: BuiltDataset, small: Dataset, st
         f"{static} was trained on '{small.folder}' with the dataset digest '{theirs}' of train, "
         f"but {other.folder} has '{ours}'; give the run's dataset, or leave the run out."
     )
+
+
+def test_a_run_of_another_version_is_refused(small: Dataset, static: Path, tmp_path: Path) -> None:
+    shutil.copytree(static, tmp_path / "newer")
+    path = tmp_path / "newer" / "run.json"
+    record = json.loads(path.read_text())
+    record["facts"]["settings"]["dreams"] = True
+    path.write_text(json.dumps(record))
+    with pytest.raises(RunError, match=r"has the setting 'dreams', which this clozemill does not"):
+        open_database(small.folder, [tmp_path / "newer"])
+
+
+def test_a_run_that_is_given_twice_is_refused(small: Dataset, static: Path) -> None:
+    with pytest.raises(RunError, match="is given twice; give it once"):
+        open_database(small.folder, [static, f"{static}/"])
 
 
 def test_a_folder_that_is_no_run_is_refused(small: Dataset, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -239,12 +240,50 @@ def test_a_prompt_has_more_answers_than_one_file_or_object_holds(
     assert run("sql", data, "--csv", typed="select 1 as x;\n", is_terminal=True).code == 0
 
 
+def test_words_of_other_prompts_are_no_begin_of_a_query(run: Run, data: Path) -> None:
+    typed = "help\n.tables\nHelp;\nselect 1\n.5 as x;\nselect 2 as two;\nQUIT\nselect 3 as three;\n"
+    done = run("sql", data, "--csv", typed=typed, is_terminal=True)
+    assert done.code == 0
+    assert done.out.count("`show tables;` lists the views, and `describe masks;` the columns") == 4
+    assert "two\n2\n" in done.out
+    assert "three" not in done.out
+    # Within a query they are what was typed.
+    assert done.err.startswith("clozemill: Parser Error: syntax error at or near ")
+    assert run("sql", data, typed="exit;\n", is_terminal=True).err == ""
+
+
+@pytest.mark.parametrize("query", ["copy vocab to 'x.csv'", "from 'x.csv'"])
+def test_a_file_is_refused_with_the_way_an_answer_is_kept(run: Run, data: Path, query: str) -> None:
+    done = run("sql", data, query)
+    assert done.code == 2
+    assert done.err.endswith(
+        "disabled by configuration; a session opens no file, and --csv or --parquet keeps an "
+        "answer.\n"
+    )
+
+
 def test_text_in_a_table_stays_on_its_line(run: Run, data: Path) -> None:
     done = run("sql", data, "select e'a\\nb\\x1b[31m' as text, repeat('[b]', 40) as long")
     assert done.out.splitlines() == [
         "text          long",
         "a\\nb\\x1b[31m  " + "[b]" * 19 + "...",
     ]
+
+
+def test_an_audit_is_as_wide_as_the_terminal_but_no_less_than_80(
+    run: Run, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    tables = []
+    for columns in (40, 160):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        done = run("audit", data, "--only", "selected_by_position", "--quiet")
+        assert done.code == 0
+        tables.append(done.out.partition("\n\n")[0].splitlines())
+    narrow, wide = tables
+    assert [len(narrow), len(wide)] == [4, 3]
+    assert 50 < max(map(len, narrow)) <= 80 < len(wide[2])
+    assert re.fullmatch(r"    \(\w+, \d+ to \d+ % of the length; \d+ tested\)", narrow[3])
 
 
 def test_damaged_shard_is_one_line(run: Run, data: Path, tmp_path: Path) -> None:

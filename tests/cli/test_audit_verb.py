@@ -11,7 +11,13 @@ from click.testing import CliRunner, Result
 from tests.analysis.faults import only_mask_tokens, plant
 from tests.analysis.small_findings import small_findings, write_findings
 from tests.full_disk import files_end_at
-from tests.pipeline.small_corpora import make_texts, small_build, write_json_lines, write_tokenizer
+from tests.pipeline.small_corpora import (
+    make_texts,
+    small_build,
+    vocabulary,
+    write_json_lines,
+    write_tokenizer,
+)
 
 from clozemill.analysis.audit import (
     FALSE_ALARM_RATE,
@@ -22,10 +28,12 @@ from clozemill.analysis.audit import (
 )
 from clozemill.analysis.db import MEMORY_LIMIT, open_database
 from clozemill.analysis.questions import all_questions
-from clozemill.audit_tables import audit_printout, rows_printout
+from clozemill.audit_rows import rows_printout
+from clozemill.audit_tables import audit_printout
 from clozemill.cli import cli
 from clozemill.pipeline.dataset import open_dataset
 from clozemill.pipeline.errors import ConfigError, DatasetError, RunError
+from clozemill.values import p_value_text
 
 
 @pytest.fixture(scope="module")
@@ -53,47 +61,134 @@ def only(*names: str) -> list[str]:
 def test_a_sound_dataset_passes_with_a_line_for_each_question(data: Path) -> None:
     result = run(data, *only("actions", "cap_on_selected", "mask_rates", "words_whole"))
     assert result.return_value == 0
-    lines = result.stdout.splitlines()
-    assert [line.split()[0] for line in lines[2:6]] == [
-        "actions",
-        "cap_on_selected",
-        "mask_rates",
-        "words_whole",
-    ]
-    assert [line.split()[-1] for line in lines[2:6]] == ["passed", "passed", "figures", "asked"]
-    assert "single tokens are masked, not words" in lines[5]
+    title, header, *lines = result.stdout.splitlines()
+    assert title == "audit"
+    assert header.split() == ["question", "verdict", "observed", "expected", "p", "passes"]
+    actions, cap, rates, words = lines[:4]
+    group = r"\((train|validation), action \w+; 6 tested\)"
+    numbers = r"[\d,]+ +[\d,.]+ +0\.\d{3}  \d+ to [\d,]+"
+    assert re.fullmatch(rf"actions +passed +{numbers} {group}", actions)
+    assert cap.split(maxsplit=4) == ["cap_on_selected", "passed", "0", "0", "no row"]
+    share = r"\d+\.\d\d %"
+    said = rf"train {share}, validation {share} of the maskable tokens"
+    assert re.fullmatch(rf"mask_rates +figures +{said}", rates)
+    assert words.endswith("not asked  single tokens are masked, not words")
     assert lines[-1] == (
-        "2 passed, 1 figures, 1 not asked; a sound dataset fails at most 1e-06 of the time."
+        "2 passed, 1 figures, 1 not asked; a sound dataset fails at most 1 time in 1,000,000."
     )
+    assert lines[-2].startswith("p is that of the group shown, the least probable one: ")
     assert result.stderr.splitlines()[-1].startswith("asking 100 %")
+    rules = run(data, *only("cap_on_selected"), "--quiet").stdout
+    assert rules.splitlines()[3:] == [
+        "",
+        lines[-1].replace("2 passed, 1 figures, 1 not asked", "1 passed"),
+    ]
 
 
-def test_a_failure_is_said_with_the_command_that_shows_its_rows(wrong: Path) -> None:
+def test_a_wide_terminal_has_the_group_on_the_line_and_a_narrow_one_below(data: Path) -> None:
+    answer = asked(data, "selected_by_word_length")
+    wide = audit_printout("data", report_of(answer), width=150).text.splitlines()
+    narrow = audit_printout("data", report_of(answer), width=80).text.splitlines()
+    least = audit_printout("data", report_of(answer), width=50).text.splitlines()
+    group = r"\(\w+, words of \d pieces?; \d tested\)"
+    assert re.fullmatch(rf"selected_by_word_length  passed .* to [\d,]+ {group}", wide[2])
+    assert re.fullmatch(rf"    {group}", narrow[3])
+    assert re.fullmatch(rf"    [\d,]+ to [\d,]+ {group}", least[4])
+    assert " ".join(wide[2].split()) == " ".join(" ".join(narrow[2:4]).split())
+    assert max(map(len, narrow[1:4])) <= 80
+
+
+def test_a_token_is_shown_with_its_piece(data: Path) -> None:
+    lines = run(data, *only("selected_by_token"), "--quiet").stdout.splitlines()
+    [label] = re.findall(r"token (\d+) '(.+)'; ", lines[3])
+    assert vocabulary()[int(label[0])] == label[1]
+
+
+def test_a_failure_says_what_it_points_to_and_the_command_that_shows_its_rows(wrong: Path) -> None:
     result = run(wrong, *only("actions", "cap_on_selected"), "--quiet")
     assert result.return_value == 1
     assert result.stderr == ""
-    [line] = [line for line in result.stdout.splitlines() if "See:" in line]
     command = f"clozemill audit {wrong} --only actions --show-rows"
-    assert line.startswith("Do selected positions show [MASK], a random token and the original")
-    assert line.endswith(f"See: {command}")
+    failed, points, see, _ = result.stdout.splitlines()[-4:]
+    assert failed == (
+        "actions failed (p < 1e-300): Do selected positions show [MASK], a random token and the "
+        "original as often as asked?"
+    )
+    assert points == (
+        "  A failure points to other probabilities than the settings', or one draw for several "
+        "tokens."
+    )
+    assert see == f"  See: {command}"
     rows = run(*command.split()[2:], "--quiet")
     assert rows.return_value == 1
-    assert "mask" in rows.stdout
-    assert "6 rows: one row per split and what is shown." in rows.stdout
+    title, header, *lines, last = rows.stdout.splitlines()
+    assert title.startswith("actions: Do selected positions show ")
+    assert header.split() == [
+        *("group", "observed", "trials", "expected", "passes", "p", "verdict"),
+    ]
+    assert len(lines) == 6
+    assert [line.endswith("  fails") for line in lines] == [True] * 6
+    assert re.match(r"train, action \w+ +[\d,]+ +[\d,]+ +[\d,.]+  \d[\d,]* to [\d,]+ +", lines[0])
+    assert last == "6 rows, the least probable first. One row per split and what is shown."
+    [answer, _] = json.loads(run(wrong, *only("actions", "cap_on_selected"), "--json").stdout)[
+        "answers"
+    ]
+    [question] = [q for q in all_questions() if q.name == "actions"]
+    for name in ("failure", "grain", "passes", "sql"):
+        assert answer[name] == getattr(question, name)
+
+
+def test_rows_of_a_tested_kind_have_the_bounds_of_the_table_and_say_how_many_there_are(
+    data: Path,
+) -> None:
+    answer = asked(data, "selected_by_token")
+    assert answer.num_groups > 20
+    lines = rows_printout("data", report_of(answer)).text.splitlines()
+    assert lines[22] == (
+        f"20 of {answer.num_groups} rows, the least probable first; --json has up to 1,000. "
+        "One row per split and token that occurs."
+    )
+    for group, line in zip(answer.groups, lines[2:7], strict=True):
+        assert f" {group.low:,.0f} to {group.high:,.0f} " in line
+        assert line.endswith(f" {p_value_text(group.p_value)}")
+    rows = rows_printout("data", report_of(answer)).data["rows"]["selected_by_token"]
+    values = [row["p_value"] for row in rows]
+    assert values == sorted(values)
+    assert values[:5] == pytest.approx([group.p_value for group in answer.groups])
+    assert not any(row["has_failed"] for row in rows)
+
+
+def test_rows_that_are_too_wide_are_records_with_whole_ids(data: Path) -> None:
+    name = "0123456789abcdef" * 2
+    rows = pa.table({"instance_id": [name], "other_id": [name], "num_tokens": [1_234]})
+    answer = dataclasses.replace(asked(data, "cap_on_selected"), rows=rows, num_rows=1)
+    text = rows_printout("data", report_of(answer), width=60).text
+    assert text.splitlines()[1:5] == [
+        "row 1",
+        f"instance_id  {name}",
+        f"other_id     {name}",
+        "num_tokens   1,234",
+    ]
+
+
+def test_rows_say_none_of_a_source_without_a_name_and_why_nothing_was_asked(data: Path) -> None:
+    lines = run(data, *only("mask_rates", "words_whole"), "--show-rows", "--quiet").stdout
+    assert re.search(r"^train +source +\(none\) +[\d,]+ +[\d,]+ +0\.\d{3,4}$", lines, re.MULTILINE)
+    assert lines.endswith("\nNot asked: single tokens are masked, not words.\n")
 
 
 def test_the_command_that_shows_rows_is_one_that_a_shell_takes_and_asks_the_same(
     wrong: Path,
 ) -> None:
-    report = report_of(asked(wrong, "actions"))
-    text = audit_printout("my data", report, sample=40).text
-    assert text.splitlines()[-2].endswith(
-        " See: clozemill audit 'my data' --sample 40 --only actions --show-rows"
-    )
+    report = report_of(asked(wrong, "actions"), is_sample=True)
+    lines = audit_printout("my data", report, sample=40).text.splitlines()
+    command = "clozemill audit 'my data' --sample 40 --only actions --show-rows"
+    assert lines[-2] == f"  See: {command}"
+    assert lines[-1].startswith("1 failed of a sample of the instances; a sound dataset fails ")
 
 
-def report_of(answer: Answer) -> AuditReport:
-    return AuditReport(answers=(answer,), false_alarm_rate=FALSE_ALARM_RATE, is_sample=False)
+def report_of(*answers: Answer, is_sample: bool = False) -> AuditReport:
+    return AuditReport(answers=answers, false_alarm_rate=FALSE_ALARM_RATE, is_sample=is_sample)
 
 
 def asked(data: Path, name: str) -> Answer:
@@ -105,10 +200,9 @@ def asked(data: Path, name: str) -> Answer:
 def test_rows_of_any_kind_are_json_without_nan(data: Path) -> None:
     rows = pa.table({"share": [float("nan")], "id": [b"\x01"], "count": [Decimal(3)]})
     answer = dataclasses.replace(asked(data, "mask_rates"), rows=rows, num_rows=1)
-    report = report_of(answer)
-    printout = rows_printout("data", report)
+    printout = rows_printout("data", report_of(answer))
     assert printout.data["rows"]["mask_rates"] == [{"share": None, "id": "01", "count": 3}]
-    assert "1 rows: " in printout.text
+    assert "1 row. One row per split and " in printout.text
 
 
 def test_help_shows_the_default_that_the_audit_has() -> None:
@@ -152,6 +246,7 @@ def test_a_sample_leaves_questions_about_the_whole_unasked(data: Path) -> None:
         counts.append(sum(row["num_maskable"] for row in rows["mask_rates"]))
     assert 0 < counts[1] <= counts[0]
     answers = json.loads(run(data, *only(*names), "--json", "--quiet", "--sample", 1).stdout)
+    assert answers["is_sample"]
     verdicts = {answer["name"]: answer["verdict"] for answer in answers["answers"]}
     assert verdicts == {**dict.fromkeys(whole, "not asked"), "mask_rates": "figures"}
 

@@ -1,5 +1,7 @@
 """The tables of the pipeline's verbs."""
 
+import dataclasses
+
 import pytest
 from tests.pipeline.small_corpora import make_texts, small_build, write_json_lines, write_tokenizer
 
@@ -21,6 +23,8 @@ def test_a_build_is_shown_with_its_documents_labels_speed_and_memory(
     lines = printout.text.splitlines()
     assert lines[0] == "documents"
     assert any(line.split()[:2] == ["train", "kept"] for line in lines)
+    said = "mask rate: selected of maskable tokens: 15 % of the length, specials included, rounded;"
+    assert said in lines
     assert "MB/s), [UNK] 0.0%, peak " in printout.text
     assert lines[-1] == "data is a dataset; look inside with: clozemill inspect data"
     assert printout.data["peak_process_bytes"] > 50_000_000
@@ -31,3 +35,13 @@ def test_a_build_is_shown_with_its_documents_labels_speed_and_memory(
         "writing",
         "finishing",
     ]
+
+
+def test_a_share_that_is_rounded_at_random_is_one_of_the_maskable_tokens(
+    report: BuildReport,
+) -> None:
+    configuration = {**report.manifest.configuration, "mask_count": "stochastic"}
+    configuration["masked_lm_prob"] = 0.125
+    manifest = dataclasses.replace(report.manifest, configuration=configuration)
+    text = data_tables.build_printout(dataclasses.replace(report, manifest=manifest), "data").text
+    assert "mask rate: selected of maskable tokens: 12.5 % of them, rounded at random;\n" in text

@@ -57,7 +57,7 @@ def test_the_demo_runs_every_verb_that_it_shows_and_its_encoder_learns(
         assert f"$ clozemill {step.arguments[0]} " in shown
     assert "is sound: " in shown
     assert "variant 1: " in shown
-    assert "a sound dataset fails at most 1e-06 of the time" in shown
+    assert "a sound dataset fails at most 1 time in 1,000,000" in shown
     for page in ("audit.html", "study.html"):
         assert "<svg" in (folder / page).read_text(encoding="utf-8")
     _check_trainings(folder, shown)

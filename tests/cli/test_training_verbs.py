@@ -115,6 +115,27 @@ def test_a_model_that_is_not_the_one_to_continue_from_is_refused(
     assert run(*command, "--model", "tiny", "--quiet").code == 0
 
 
+def test_a_model_that_is_not_the_one_of_the_weights_to_start_from_is_refused(
+    run: Run, data: Path, trained: Path, tmp_path: Path
+) -> None:
+    model = tmp_path / "model"
+    assert run("export", trained, "--out", model).code == 0
+    command = ("plan", data, "--init-from", model, "--steps", "1")
+    done = run(*command, "--model", "small")
+    said = (
+        f"model is small with the num_hidden_layers 4, but {model}, which the run starts from, "
+        "has 2; leave model out."
+    )
+    assert done == Done(2, "", f"clozemill: {said}\n")
+    assert run(*command).code == 0
+    assert run(*command, "--recipe", "budget", "--next-sentence").code == 0
+    assert run(*command, "--model", "tiny").code == 0
+    # What is no model at all is said by who reads it.
+    missing = run("plan", data, "--init-from", tmp_path, "--steps", "1", "--model", "tiny")
+    assert missing.code == 2
+    assert "config.json" in missing.err
+
+
 def test_a_dataset_that_a_recipe_is_not_for_is_named_beforehand(run: Run, data: Path) -> None:
     flags = ("--recipe", "roberta", "--model", "tiny", "--epochs", "1", "--warmup-share", "0.1")
     notice = (

@@ -11,13 +11,18 @@ import pytest
 from tests.pipeline.small_datasets import build_small
 from tests.train.trained_runs import train_briefly
 
-from clozemill.analysis.db import open_database
+from clozemill.analysis.db import open_database, read_sql
+from clozemill.analysis.questions import all_questions
 from clozemill.cli import cli
+from clozemill.pipeline import read_records
+from clozemill.pipeline.bucket import DOCUMENT_FATES
 from clozemill.pipeline.dataset import open_dataset
+from clozemill.pipeline.schema import document_schema
 from clozemill.train.metrics import EvaluationRow, Row, StartRow, TrainRow
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "sql.md").read_text(encoding="utf-8")
 LOGS: dict[str, Any] = {"metrics": TrainRow, "evaluations": EvaluationRow, "starts": StartRow}
+FILES = ("instance_rows", "document_rows")
 QUERIES = re.findall(r"^```sql\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 
@@ -49,15 +54,56 @@ def sections() -> dict[str, str]:
 
 def test_every_view_has_a_section_with_its_grain(session: duckdb.DuckDBPyConnection) -> None:
     views = {name for (name,) in session.sql("show tables").fetchall()}
-    assert set(sections()) == views - {"instance_rows", "document_rows"}
+    assert set(sections()) == views
     assert all("\nGrain: one row per " in text for text in sections().values())
 
 
 def test_tables_name_every_column_with_its_type(session: duckdb.DuckDBPyConnection) -> None:
     for view, text in sections().items():
-        if view not in LOGS:
+        if view not in (*LOGS, *FILES):
             found = re.findall(r"^\| `(\w+)` \| ([^|]+) \|", text, re.MULTILINE)
             assert found == described(session, view), view
+
+
+def test_the_files_have_the_columns_of_the_format_and_those_of_the_page(
+    session: duckdb.DuckDBPyConnection, folder: Path
+) -> None:
+    schema = open_dataset(folder / "data").schema
+    found = described(session, "instance_rows")
+    added = re.findall(r"^\| `(\w+)` \| ([^|]+) \|", sections()["instance_rows"], re.MULTILINE)
+    assert found[:4] == added
+    assert [name for name, _ in found[4:]] == schema.names
+    assert [name for name, _ in described(session, "document_rows")] == document_schema().names
+
+
+def test_the_ledger_has_the_sections_and_reasons_of_the_page_and_their_sums(
+    session: duckdb.DuckDBPyConnection,
+) -> None:
+    text = PAGE.partition("\n#### Sections of the ledger\n")[2].partition("\n#")[0]
+    rows = re.findall(r"^\| `(\w+)` \| [^|]+ \| (.+) \|$", text, re.MULTILINE)
+    named = {section: set(re.findall(r"`(\w+)`", text)) for section, text in rows}
+    fates = named["documents"] - {"documents_read"}
+    named["document_tokens"] |= fates
+    named["unknown_tokens"] |= fates
+    ledger = session.sql("select section, reason, count from ledger").fetchall()
+    assert len(named) == 9
+    assert {section for section, _, _ in ledger} == named.keys() - {"long_sentences"}
+    assert [row for row in ledger if row[1] not in named[row[0]]] == []
+    assert named["records"] == {
+        *read_records.RECORD_FATES,
+        *(read_records.RECORDS_READ, read_records.REPLACED_UTF8, read_records.TEXT_BYTES),
+        *(read_records.MISSING_ID, read_records.MISSING_SOURCE),
+    }
+    assert fates == {*DOCUMENT_FATES, "duplicate"}
+
+    def total(section: str, *reasons: str) -> int:
+        return sum(n for name, reason, n in ledger if name == section and reason in reasons)
+
+    assert total("instances", "all") == total("instances", "next", "random") > 0
+    assert total("instances", "random") >= total("instances", "forced_random") > 0
+    assert total("pass_tokens", "own") == total("pass_tokens", "in_instances", "cut") > 0
+    assert total("documents", *fates) == total("records", "documents_read") > 0
+    assert total("document_tokens", *fates) == total("tokens", "read") > 0
 
 
 @pytest.mark.parametrize("view", LOGS)
@@ -86,6 +132,19 @@ def test_variables_on_the_page_have_values(
 def test_query_on_the_page_has_an_answer(session: duckdb.DuckDBPyConnection, number: int) -> None:
     assert len(QUERIES) >= 12
     assert session.sql(QUERIES[number]).fetchall()
+
+
+def test_the_sql_of_a_question_runs_in_a_session_and_not_in_a_bare_one(
+    session: duckdb.DuckDBPyConnection,
+) -> None:
+    [file] = re.findall(r"^clozemill sql data/ analysis/sql/(\S+)\.sql$", PAGE, re.MULTILINE)
+    [name] = re.findall(r"^clozemill audit data/ --only (\w+) --sql \| cl", PAGE, re.MULTILINE)
+    for sql in (read_sql(file), next(q.sql for q in all_questions() if q.name == name)):
+        relation = session.sql(sql)
+        assert "p_value" not in relation.columns
+        assert relation.fetchall()
+        with duckdb.connect() as bare, pytest.raises(duckdb.Error):
+            bare.sql(sql)
 
 
 def test_commands_on_the_page_parse() -> None:

@@ -1,10 +1,12 @@
 """Local workers: results, errors, death, and what they leave behind."""
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
 import sys
+import textwrap
 import threading
 import time
 from collections.abc import Iterator
@@ -12,7 +14,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tests.pipeline.small_corpora import environment
+from tests.pipeline.small_corpora import ROOT, environment
 
 from clozemill.pipeline.engine import WORKER_ENVIRONMENT, LocalEngine, make_engine, usable_cores
 from clozemill.pipeline.errors import ClozemillError, InputError
@@ -23,7 +25,16 @@ def square(number: int) -> int:
 
 
 def process_id(number: int) -> int:
-    time.sleep(0.2)
+    return os.getpid()
+
+
+def meet_another(folder: str) -> int:
+    """Return this process's id once a second process has come to the folder as well."""
+    Path(folder, str(os.getpid())).touch()
+    stop = time.monotonic() + 60
+    while len(os.listdir(folder)) < 2:
+        assert time.monotonic() < stop, "one worker gets all tasks"
+        time.sleep(0.01)
     return os.getpid()
 
 
@@ -52,6 +63,27 @@ def first_signal_of_a_worker(number: int) -> object:
     return signal.getsignal(signal.SIGINT)
 
 
+def start_script(folder: Path, text: str, **told: str) -> "subprocess.Popen[str]":
+    """Start a script in an environment that says nothing of threads but what it is told."""
+    guarded = "if __name__ == '__main__':\n" + textwrap.indent(text, "    ")
+    path = folder / "script.py"
+    path.write_text(f"from tests.pipeline.test_engine import *\n{guarded}")
+    paths = os.pathsep.join([str(ROOT), environment()["PYTHONPATH"]])
+    own = environment(PYTHONPATH=paths)
+    untold = {name: value for name, value in own.items() if name not in WORKER_ENVIRONMENT}
+    return subprocess.Popen(
+        [sys.executable, path], env={**untold, **told}, stdout=subprocess.PIPE, text=True
+    )
+
+
+def is_running(number: int) -> bool:
+    """Return whether there is such a process; one that is only not yet buried has ended."""
+    try:
+        return bool(psutil.Process(number).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
 @pytest.fixture(scope="module")
 def engine() -> Iterator[LocalEngine]:
     with LocalEngine(2) as engine:
@@ -66,20 +98,30 @@ def test_every_result_comes_once(engine: LocalEngine, num_tasks: int) -> None:
         assert list(alone.run(square, range(num_tasks))) == expected
 
 
-def test_one_worker_is_this_process_and_two_are_others(engine: LocalEngine) -> None:
+def test_one_worker_is_this_process_and_two_are_others(engine: LocalEngine, tmp_path: Path) -> None:
     with LocalEngine(1) as alone:
         assert list(alone.run(process_id, [0])) == [os.getpid()]
-    found = set(engine.run(process_id, range(6)))
+    found = set(engine.run(meet_another, [str(tmp_path)] * 6))
     assert len(found) == 2
     assert os.getpid() not in found
 
 
-def test_workers_keep_to_one_thread_unless_told_otherwise(engine: LocalEngine) -> None:
-    before = dict(os.environ)
-    assert "RAYON_NUM_THREADS" not in before
-    results = list(engine.run(variables, range(2)))
-    assert results == [WORKER_ENVIRONMENT] * 2
-    assert dict(os.environ) == before
+@pytest.mark.parametrize("told", [{}, {"OMP_NUM_THREADS": "3", "RAYON_NUM_THREADS": "2"}])
+def test_workers_keep_to_one_thread_unless_told_otherwise(
+    told: dict[str, str], tmp_path: Path
+) -> None:
+    process = start_script(
+        tmp_path,
+        "before = dict(os.environ)\n"
+        "with LocalEngine(2) as engine:\n"
+        "    print(json.dumps(list(engine.run(variables, range(2)))))\n"
+        "assert dict(os.environ) == before\n",
+        **told,
+    )
+    with process:
+        out, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert json.loads(out) == [{**WORKER_ENVIRONMENT, **told}] * 2
 
 
 def test_workers_leave_interrupts_to_their_parent(engine: LocalEngine) -> None:
@@ -110,7 +152,7 @@ def test_leaving_early_stops_the_workers() -> None:
             workers = {next(results), next(results)}
         assert workers
     assert time.monotonic() - started < 60
-    assert not any(psutil.pid_exists(worker) for worker in workers)
+    assert not any(is_running(worker) for worker in workers)
 
 
 def test_handlers_of_signals_are_as_before() -> None:
@@ -135,29 +177,19 @@ def test_a_thread_can_use_an_engine() -> None:
 
 def test_workers_leave_with_a_parent_that_is_killed(tmp_path: Path) -> None:
     script = (
-        "from tests.pipeline.test_engine import *\n"
-        "if __name__ == '__main__':\n"
-        "    with LocalEngine(2) as engine:\n"
-        "        results = engine.run(sleep_long, [0.2, 0.2, 600.0, 600.0])\n"
-        "        print(next(results), next(results), flush=True)\n"
-        "        list(results)\n"
+        "with LocalEngine(2) as engine:\n"
+        "    results = engine.run(sleep_long, [0.2, 0.2, 600.0, 600.0])\n"
+        "    print(next(results), next(results), flush=True)\n"
+        "    list(results)\n"
     )
-    (tmp_path / "script.py").write_text(script)
-    root = str(Path(__file__).resolve().parents[2])
-    paths = os.pathsep.join([root, environment()["PYTHONPATH"]])
-    with subprocess.Popen(
-        [sys.executable, tmp_path / "script.py"],
-        env=environment(PYTHONPATH=paths),
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
+    with start_script(tmp_path, script) as process:
         assert process.stdout is not None
         workers = {int(word) for word in process.stdout.readline().split()}
         assert workers
-        assert all(psutil.pid_exists(worker) for worker in workers)
+        assert all(is_running(worker) for worker in workers)
         process.kill()
-    stop = time.monotonic() + 5
-    while any(psutil.pid_exists(worker) for worker in workers):
+    stop = time.monotonic() + 30
+    while any(is_running(worker) for worker in workers):
         assert time.monotonic() < stop
         time.sleep(0.02)
 

@@ -1,5 +1,6 @@
 """The same bytes on a real Ray cluster of two nodes, also when one of them goes away."""
 
+import contextlib
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,13 +28,15 @@ pytestmark = [
 
 
 def ray_processes() -> list[psutil.Process]:
-    """Return the processes below this one that are Ray's."""
-    return [
-        process
-        for process in psutil.Process().children(recursive=True)
-        if process.status() != psutil.STATUS_ZOMBIE
-        and any(name in " ".join(process.cmdline()) for name in ("raylet", "gcs_server", "ray::"))
-    ]
+    """Return the processes below this one that are Ray's, but for those that end meanwhile."""
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            words = " ".join(process.cmdline())
+            is_rays = any(name in words for name in ("raylet", "gcs_server", "ray::"))
+            if is_rays and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +54,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         cluster.shutdown()
         stop = time.monotonic() + 20
         while left := ray_processes():
-            assert time.monotonic() < stop, [process.cmdline() for process in left]
+            assert time.monotonic() < stop, left
             time.sleep(0.1)
 
 

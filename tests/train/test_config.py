@@ -70,6 +70,32 @@ def test_a_setting_that_cannot_be_used_is_named_with_its_value(
     assert str(error.value) == message
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"global_batch_size": 32},
+            "micro_batch_size is 64 (set by the recipe cpu-demo) and global_batch_size is 32, but",
+        ),
+        (
+            {"micro_batch_size": 65},
+            "micro_batch_size is 65 and global_batch_size is 64 (set by the recipe cpu-demo), but",
+        ),
+        (
+            {"steps": 6},
+            "warmup_steps is 40 (set by the recipe cpu-demo), but the run has 6 steps; lower it,",
+        ),
+        ({"steps": 6, "warmup_steps": 7}, "warmup_steps is 7, but the run has 6 steps; lower it,"),
+    ],
+)
+def test_a_setting_that_nobody_typed_is_said_to_be_of_the_recipe(
+    settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError) as error:
+        pretrain_config({"recipe": "cpu-demo"}, settings)
+    assert str(error.value).startswith(message)
+
+
 def test_every_field_has_help_and_a_kind() -> None:
     fields = dataclasses.fields(PretrainConfig)
     assert fields

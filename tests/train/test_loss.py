@@ -1,8 +1,20 @@
+import warnings
+
+import pytest
 import torch
 
+from clozemill.model.bert import BertForPreTraining
+from clozemill.model.config import preset
 from clozemill.model.vocabulary_loss import VocabularyLoss, vocabulary_loss
 from clozemill.train.collate import IGNORED
-from clozemill.train.loss import Batch, Targets, find_targets, loss_sums
+from clozemill.train.loss import (
+    Batch,
+    PretrainingObjective,
+    Targets,
+    find_inputs,
+    find_targets,
+    loss_sums,
+)
 
 
 def targets_of(originals: list[int], *, label: torch.Tensor | None = None) -> Targets:
@@ -76,3 +88,30 @@ def test_a_head_without_labels_has_a_gradient_of_zero() -> None:
     sums.nsp_loss_sum.backward()
     assert pairs.grad is not None
     assert torch.equal(pairs.grad, torch.zeros(2, 2))
+
+
+@pytest.mark.parametrize("num_padded", [0, 3])
+def test_the_objective_is_one_graph_for_a_compiler_with_padding_and_without(
+    num_padded: int,
+) -> None:
+    ids = torch.arange(5, 37).reshape(2, 16)
+    mask = torch.ones_like(ids)
+    mask[1, 16 - num_padded :] = 0
+    labels = torch.full_like(ids, IGNORED)
+    labels[:, 3] = 7
+    batch: Batch = {
+        "input_ids": ids,
+        "token_type_ids": torch.zeros_like(ids),
+        "attention_mask": mask,
+        "labels": labels,
+        "next_sentence_label": torch.tensor([0, 1]),
+    }
+    shape = preset("tiny", vocab_size=40, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    objective = PretrainingObjective(BertForPreTraining(shape))
+    given = find_inputs(batch), find_targets(batch, mask_id=4)
+    assert (given[0].attention_mask is None) == (num_padded == 0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the compiler warns of its own making
+        # It raises where a graph would break.
+        found = torch.compile(objective, fullgraph=True, backend="eager")(*given)
+    torch.testing.assert_close(found, objective(*given))

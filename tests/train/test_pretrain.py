@@ -1,3 +1,4 @@
+import contextlib
 import dataclasses
 import math
 import random
@@ -199,7 +200,8 @@ def wait_for_checkpoint(run: Path, *, step: int = 1) -> None:
 
 def kill_tree(process: Any) -> None:
     for child in psutil.Process(process.pid).children(recursive=True):
-        child.kill()
+        with contextlib.suppress(psutil.NoSuchProcess):  # it ends with the one before
+            child.kill()
     process.kill()
     process.communicate()
 

@@ -1,5 +1,6 @@
 """Ranks as real processes, which would hang if one of them had fewer turns than another."""
 
+import contextlib
 import json
 import time
 from pathlib import Path
@@ -91,6 +92,7 @@ def test_loader_workers_leave_with_a_process_that_is_killed(
         process.wait()
     _, alive = psutil.wait_procs(children, timeout=20)
     for child in alive:
-        child.kill()
+        with contextlib.suppress(psutil.NoSuchProcess):
+            child.kill()
     process.communicate()
     assert alive == []

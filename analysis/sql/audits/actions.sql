@@ -15,16 +15,15 @@ with pool as (
 
 shown as (
     select
-        split,
+        masks.split,
         count(*) as trials,
-        count(*) filter (where action = 'mask') as num_mask,
-        count(*) filter (where action = 'random') as num_random,
-        count(*) filter (where action = 'keep') as num_keep
+        count(*) filter (where masks.action = 'mask') as num_mask,
+        count(*) filter (where masks.action = 'random') as num_random,
+        count(*) filter (where masks.action = 'keep') as num_keep
     from masks
-    where
-        getvariable('random_tokens') = 'all'
-        or getvariable('ordinary_by_id')[original_id::integer + 1]
-    group by split
+    inner join vocab on masks.original_id = vocab.token_id
+    where vocab.is_ordinary or getvariable('random_tokens') = 'all'
+    group by masks.split
 ),
 
 probabilities as (

@@ -72,7 +72,7 @@ properties as (
                 (a_num_tokens + b_num_tokens + 3 = most)::bigint
             ]::varchar,
             [a_source::varchar, b_source]::varchar,
-            [num_shared * 100 // num_ids]::varchar,
+            [num_shared * 100 // nullif(num_ids, 0)]::varchar,
             [
                 a_first_sentence * 10 // num_document_sentences,
                 least(num_document_sentences - a_first_sentence - a_num_sentences, 10)

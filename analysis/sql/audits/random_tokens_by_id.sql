@@ -22,18 +22,18 @@ size as (
 
 counts as (
     select
-        split,
-        original_id,
-        shown_id,
+        masks.split,
+        masks.original_id,
+        masks.shown_id,
         count(*) as num_draws
     from masks
+    inner join vocab on masks.original_id = vocab.token_id
     where
-        action = 'random'
-        and (
-            getvariable('random_tokens') = 'all'
-            or getvariable('ordinary_by_id')[original_id::integer + 1]
-        )
-    group by grouping sets ((split), (split, original_id), (split, shown_id))
+        masks.action = 'random'
+        and (vocab.is_ordinary or getvariable('random_tokens') = 'all')
+    group by grouping sets (
+        (masks.split), (masks.split, masks.original_id), (masks.split, masks.shown_id)
+    )
 ),
 
 final as (

@@ -6,15 +6,14 @@
 -- needs: variants, ordinary_random_tokens
 with final as (
     select
-        split,
-        instance,
-        variant,
-        position,
-        shown_id
+        masks.split,
+        masks.instance,
+        masks.variant,
+        masks.position,
+        masks.shown_id
     from masks
-    where
-        action = 'random'
-        and not getvariable('ordinary_by_id')[shown_id::integer + 1]
+    left join vocab on masks.shown_id = vocab.token_id
+    where masks.action = 'random' and vocab.is_ordinary is not true
 )
 
 select

@@ -12,15 +12,16 @@
 -- variants.
 with overlays as (
     select
-        split,
-        positions,
-        word_lengths,
-        segment_b_start - 1 as a_end,
-        segment_b_start as b_begin,
-        word_lengths[segment_b_start - 1] as a_length,
-        word_lengths[segment_b_start + 1] as b_length
+        variants.split,
+        variants.positions,
+        variants.word_lengths,
+        variants.segment_b_start - 1 as a_end,
+        variants.segment_b_start as b_begin,
+        variants.word_lengths[variants.segment_b_start - 1] as a_length,
+        variants.word_lengths[variants.segment_b_start + 1] as b_length
     from variants
-    where getvariable('continuation_by_id')[input_ids[segment_b_start + 1]::integer + 1]
+    inner join vocab on variants.input_ids[variants.segment_b_start + 1]::integer = vocab.token_id
+    where vocab.is_continuation
 ),
 
 counts as (

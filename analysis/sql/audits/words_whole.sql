@@ -18,23 +18,40 @@ with selected as (
     from variants
 ),
 
-final as (
+pieces as (
     select
         split,
         instance,
         variant,
-        position
+        position,
+        before,
+        after,
+        input_ids[position + 1]::integer as token_id,
+        input_ids[position + 2]::integer as next_id,
+        word_lengths[position] > 0 as is_after_text,
+        word_lengths[position + 2] > 0 as is_before_text
     from selected
+),
+
+final as (
+    select
+        pieces.split,
+        pieces.instance,
+        pieces.variant,
+        pieces.position
+    from pieces
+    left join vocab as own on pieces.token_id = own.token_id
+    left join vocab as following on pieces.next_id = following.token_id
     where
         (
-            word_lengths[position] > 0
-            and getvariable('continuation_by_id')[input_ids[position + 1]::integer + 1]
-            and before is distinct from position - 1
+            own.is_continuation
+            and pieces.is_after_text
+            and pieces.before is distinct from pieces.position - 1
         )
         or (
-            word_lengths[position + 2] > 0
-            and getvariable('continuation_by_id')[input_ids[position + 2]::integer + 1]
-            and after is distinct from position + 1
+            following.is_continuation
+            and pieces.is_before_text
+            and pieces.after is distinct from pieces.position + 1
         )
 )
 
