@@ -114,9 +114,13 @@ def number_axis(field: str, title: str | None = None, **more: Any) -> Spec:
     return {"field": field, "type": "quantitative", "title": title, "scale": scale, **more}
 
 
+_PADDING = {"left": 12, "top": 5, "right": 5, "bottom": 5}
+"""Left: names at an axis, which are wider in some fonts than in the one they are measured with."""
+
 _TEXT = {"font": "system-ui, sans-serif"}
 _CONFIG: Spec = {
     "background": None,
+    "padding": _PADDING,
     "aria": False,
     **_TEXT,
     "view": {"stroke": None},

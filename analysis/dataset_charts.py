@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -13,13 +14,18 @@ from clozemill.pipeline.manifest import Manifest
 _LEAST_EXPECTED = 30
 """Groups with a smaller expectation are not drawn: their rates would stretch the picture."""
 
+_MOST_SOURCES, _MOST_LISTED = 30, 10
+"""Of a picture, the smallest of more are drawn together; and of the sentence below it."""
+
 _NO_NAME = "(none)"
 """A source without a name."""
 
 _ACTIONS = ("mask", "random", "keep")
 """As they are drawn."""
 
-_PERCENT = {"format": ".2~%"}
+_PERCENT = {"format": "%"}
+"""Without a number of digits: Vega gives all ticks as many as they need."""
+
 _BAND = {"type": "area", "opacity": 1, "color": "var(--faint-1)"}
 _TICK = {"type": "tick", "thickness": 2, "color": "var(--ink)"}
 _BAR = {"type": "bar", "color": "var(--series-1)"}
@@ -33,8 +39,15 @@ def dataset_charts(audit: AuditReport, manifest: Manifest) -> list[Chart]:
         for answer in audit.answers:
             if answer.question.name == name and answer.verdict != "not asked":
                 rows = [row for row in _plain_rows(answer) if row["split"] == split]
-                charts += make(rows, split) if rows else ()
+                for chart in make(rows, split) if rows else ():
+                    charts.append(replace(chart, description=chart.description + _cut(answer)))
     return charts
+
+
+def _cut(answer: Answer) -> str:
+    """Return that an answer has more rows than were kept of it, if so."""
+    kept, num_rows = answer.rows.num_rows, answer.num_rows
+    return "" if kept == num_rows else f" Drawn from the first {kept:,} of {num_rows:,} rows."
 
 
 def _plain_rows(answer: Answer) -> list[dict[str, Any]]:
@@ -145,17 +158,19 @@ def _label_share(rows: list[dict[str, Any]], split: str) -> Iterator[Chart]:
     rows = [row for row in rows if row["expected_share"] is not None]
     if not rows:
         return
+    rows = _largest(rows, _num_pairs, _other_labels)
     for row in rows:
-        row["low"] = row["random_share"] - 2 * (row["standard_error"] or 0.0)
-        row["high"] = 2 * row["random_share"] - row["low"]
+        half = 2 * (row["standard_error"] or 0.0)
+        row["low"] = max(0.0, row["random_share"] - half)
+        row["high"] = min(1.0, row["random_share"] + half)
     x = number_axis("random_share", "pairs with a random B", axis=_PERCENT)
-    y = {"field": "source", "type": "nominal", "title": None}
+    y = _source_axis(rows)
     columns = ("source", "num_random", "num_next", "random_share", "expected_share", "low", "high")
     texts = [f"{row['source']} {row['random_share']:.1%}" for row in rows]
     yield Chart(
         title=f"Random pairs by source ({split})",
         description="Points are shares with two standard errors, ticks what the manifest expects: "
-        + f"{', '.join(texts)}.",
+        + f"{_listed(texts)}.",
         spec=view(
             rows,
             {
@@ -178,13 +193,14 @@ def _source_shares(rows: list[dict[str, Any]], split: str) -> Iterator[Chart]:
     if len(rows) < 2:
         return
     x = number_axis("share_after", "of the tokens", axis=_PERCENT, scale={"zero": True})
-    y = {"field": "source", "type": "nominal", "title": None, "sort": "-x"}
+    rows = _largest(rows, lambda row: float(row["share_after"] or 0.0), _other_shares)
+    y = _source_axis(rows)
     columns = ("source", "num_instances", "mean_passes", "share_before", "share_after")
     texts = [f"{row['source']} {row['share_after']:.1%}" for row in rows]
     yield Chart(
         title=f"Shares of sources ({split})",
         description="Bars are shares of the tokens once per pass, ticks those of the documents "
-        f"before sampling: {', '.join(texts)}.",
+        f"before sampling: {_listed(texts)}.",
         spec=view(
             rows,
             {"mark": {**_BAR, "height": {"band": 0.6}}, "encoding": {"x": x, "y": y}},
@@ -194,6 +210,54 @@ def _source_shares(rows: list[dict[str, Any]], split: str) -> Iterator[Chart]:
         columns=columns,
         rows=_cells(rows, columns),
     )
+
+
+def _source_axis(rows: list[dict[str, Any]]) -> Spec:
+    names = [row["source"] for row in rows]
+    return {"field": "source", "type": "nominal", "title": None, "sort": names}
+
+
+def _largest(
+    rows: list[dict[str, Any]],
+    size: Callable[[dict[str, Any]], float],
+    joined: Callable[[list[dict[str, Any]]], dict[str, Any]],
+) -> list[dict[str, Any]]:
+    """Return the rows of the largest sources, and one of all others: a page may have thousands."""
+    rows = sorted(rows, key=size, reverse=True)
+    others = rows[_MOST_SOURCES:]
+    if len(others) < 2:
+        return rows
+    return [*rows[:_MOST_SOURCES], {"source": f"{len(others):,} others", **joined(others)}]
+
+
+def _listed(texts: list[str]) -> str:
+    rest = len(texts) - _MOST_LISTED
+    more = [f"and {rest} more in the data"] if rest > 0 else []
+    return ", ".join(texts[:_MOST_LISTED] + more)
+
+
+def _num_pairs(row: dict[str, Any]) -> float:
+    return float(row["num_random"] + row["num_next"])
+
+
+def _other_labels(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the pairs of several sources as of one, whose documents are drawn independently."""
+    weights = [_num_pairs(row) for row in rows]
+    total = sum(weights) or 1.0
+    pairs = list(zip(rows, weights, strict=True))
+    num_random = sum(row["num_random"] for row in rows)
+    return {
+        "num_random": num_random,
+        "num_next": sum(row["num_next"] for row in rows),
+        "random_share": num_random / total,
+        "expected_share": sum(row["expected_share"] * weight for row, weight in pairs) / total,
+        "standard_error": math.hypot(*((r["standard_error"] or 0.0) * w for r, w in pairs)) / total,
+    }
+
+
+def _other_shares(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    sums = ("num_instances", "share_before", "share_after")
+    return {"mean_passes": None, **{name: sum(row[name] or 0 for row in rows) for name in sums}}
 
 
 _CHARTS: dict[str, Callable[[list[dict[str, Any]], str], Iterator[Chart]]] = {

@@ -26,21 +26,23 @@ def document_stages(manifest: Manifest) -> Stage:
     """Return what was read, and what became of it: records where some were no document."""
     records = manifest.ledger["records"][""]
     read = records[RECORD_FATES[0]]
-    documents = Stage(name="documents read", count=read, parts=_fates(manifest, "documents"))
+    parts = _fates(manifest, "documents")
+    documents = Stage(name="documents read", count=read, parts=parts, whole="documents")
     if records["records_read"] == read:
         return documents
     lost = [
         Stage(name=_words(fate), count=records.get(fate, 0), is_lost=True)
         for fate in RECORD_FATES[1:]
     ]
-    return Stage(name="records read", count=records["records_read"], parts=(documents, *lost))
+    parts = (documents, *lost)
+    return Stage(name="records read", count=records["records_read"], parts=parts, whole="records")
 
 
 def token_stages(manifest: Manifest) -> Stage:
     """Return the tokens of all documents, and what became of them; kept ones once per pass."""
     count = manifest.ledger["tokens"][""]["read"]
     parts = _fates(manifest, "document_tokens")
-    return Stage(name="tokens read", count=count, parts=parts)
+    return Stage(name="tokens read", count=count, parts=parts, whole="read")
 
 
 def _fates(manifest: Manifest, section: str) -> tuple[Stage, ...]:
@@ -51,6 +53,7 @@ def _fates(manifest: Manifest, section: str) -> tuple[Stage, ...]:
             name=f"kept for {split}",
             count=fates["kept"],
             parts=_passes(manifest, split) if section == "document_tokens" else (),
+            whole="kept",
         )
         for split, fates in splits.items()
         if fates.get("kept")

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from html import escape
@@ -16,10 +16,19 @@ from clozemill.analysis.audit import Answer, AuditReport
 from clozemill.analysis.charts import draw, read_page_file, require_libraries
 from clozemill.analysis.dataset_charts import dataset_charts
 from clozemill.analysis.ledger_flow import document_flow, token_flow
-from clozemill.analysis.questions import WHOLE, all_questions
+from clozemill.analysis.questions import UNMET, all_questions
 from clozemill.analysis.report_examples import choose_examples
+from clozemill.analysis.report_file import MARK
 from clozemill.analysis.study_charts import difference_chart, study_charts
-from clozemill.analysis.study_findings import Findings, noise_floor, study_warnings
+from clozemill.analysis.study_findings import (
+    LINE_NAME,
+    PRIMARY,
+    Findings,
+    arms_text,
+    noise_floor,
+    nothing_learnt,
+    study_warnings,
+)
 from clozemill.pipeline.dataset import Dataset
 from clozemill.pipeline.files import atomic_file
 from clozemill.pipeline.inspection_text import visible
@@ -67,7 +76,6 @@ def write_report(
         facts=_facts(dataset.manifest),
         audit=audit,
         num_questions=len(all_questions()),
-        is_sample=any(answer.reason == f"needs {WHOLE}" for answer in audit.answers),
         counts=counts,
         sections=_sections(counts, bool(charts)) + (_STUDY_SECTIONS if study else []),
         answers=sorted(audit.answers, key=lambda answer: _ORDER.index(answer.verdict)),
@@ -110,14 +118,19 @@ def _render(template: str, **values: Any) -> str:
     environment.filters["visible"] = visible
     environment.globals.update(
         draw=draw,
+        mark=MARK,
         most_rows=_MOST_ROWS,
         version=__version__,
         answer_cells=answer_cells,
         answer_groups=_answer_groups,
         answer_rows=_answer_rows,
+        groups_text=_groups_text,
+        number_columns=_number_columns,
         setting_rows=_setting_rows,
         difference_chart=difference_chart,
         noise_floor=noise_floor,
+        nothing_learnt=nothing_learnt,
+        arms_text=arms_text,
         study_charts=study_charts,
         study_summaries=_study_summaries,
         study_warnings=study_warnings,
@@ -164,8 +177,8 @@ def _setting_rows(settings: Mapping[str, Any]) -> list[tuple[str, str]]:
 def _sections(counts: Counter[str], has_charts: bool) -> list[tuple[str, str]]:
     """Return the sections of the page that there are: their ids and titles."""
     sections = [
-        ("dataset", "The dataset", True),
         ("failed", "What failed", counts["failed"] > 0),
+        ("dataset", "The dataset", True),
         ("questions", "All questions", True),
         ("charts", "Pictures", has_charts),
         ("ledger", "From documents to instances", True),
@@ -211,7 +224,7 @@ class Cells:
 def answer_cells(answer: Answer) -> Cells:
     """Return what was observed, what was expected and what would pass."""
     if answer.verdict in ("figures", "not asked"):
-        reason = answer.reason.replace("_", " ") or f"{answer.num_rows:,} rows of figures"
+        reason = _unasked(answer.reason) or f"{answer.num_rows:,} rows of figures"
         return Cells(observed="", expected="", passes=reason)
     if not answer.groups:
         return Cells(observed=cell(answer.num_rows), expected="0", passes="no row")
@@ -222,6 +235,30 @@ def answer_cells(answer: Answer) -> Cells:
         passes=f"{cell(group.low)} to {cell(group.high)}",
         label=visible(group.label),
     )
+
+
+def _unasked(reason: str) -> str:
+    """Return in words why a question was not asked, of a reason such as `needs pairs`."""
+    return UNMET.get(reason.removeprefix("needs "), reason)
+
+
+def _groups_text(answer: Answer) -> str:
+    """Return how many of the groups that were tested are shown."""
+    shown = len(answer.groups)
+    if shown == answer.num_groups:
+        return f"all {shown}, the least probable first" if shown > 1 else "the only one"
+    return f"{shown} of {answer.num_groups:,}, the least probable"
+
+
+def _number_columns(rows: Iterable[Sequence[Any]]) -> set[int]:
+    """Return the places of columns that hold numbers and nothing else, where they hold anything."""
+    found = [
+        (place, isinstance(value, int | float | Decimal))
+        for row in rows
+        for place, value in enumerate(row)
+        if value is not None
+    ]
+    return {place for place, _ in found} - {place for place, is_number in found if not is_number}
 
 
 def _answer_groups(answer: Answer) -> list[tuple[Any, ...]]:
@@ -236,7 +273,12 @@ def _answer_rows(answer: Answer) -> list[tuple[Any, ...]]:
 
 
 def _study_summaries(study: Findings) -> list[tuple[Any, ...]]:
-    return [
+    """Return the measures of all arms, and the line without context after those it is one with."""
+    rows: list[tuple[Any, ...]] = [
         (row.arm, row.measure, row.spread.mean, row.spread.sd, row.spread.low, row.spread.high)
         for row in study.summaries
     ]
+    if study.context_free_loss is not None:
+        line = (LINE_NAME, PRIMARY, study.context_free_loss, None, None, None)
+        rows.insert(sum(row.measure == PRIMARY for row in study.summaries), line)
+    return rows

@@ -108,7 +108,7 @@ def _masking(view: InstanceView, name: str, variant: Iterable[SelectedPosition])
     hidden = {item.position: item for item in variant}
     counts = Counter(item.action for item in hidden.values())
     each = ", ".join(f"{counts[action]} {action}" for action in ("mask", "random", "keep"))
-    tokens = tuple(_tokens(view, hidden))
+    tokens = tuple(tokens_of(view, hidden))
     if view.next_sentence is None:
         segments: tuple[tuple[str, tuple[Token, ...]], ...] = (("", tokens),)
     else:
@@ -120,13 +120,16 @@ def _masking(view: InstanceView, name: str, variant: Iterable[SelectedPosition])
     )
 
 
-def _tokens(view: InstanceView, hidden: dict[int, SelectedPosition]) -> Iterator[Token]:
-    """Yield the tokens; a piece joins the one before it unless either is selected."""
+def tokens_of(view: InstanceView, hidden: dict[int, SelectedPosition]) -> Iterator[Token]:
+    """Yield the tokens; a piece joins the one before it unless either is selected or special."""
     borders = {0, view.segment_b_start - 1, len(view.tokens) - 1}
     for position, piece in enumerate(view.tokens):
-        item = hidden.get(position)
+        item, before = hidden.get(position), position - 1
         is_joined = (
-            piece.startswith("##") and item is None and position > 0 and position - 1 not in hidden
+            piece.startswith("##")
+            and item is None
+            and before not in hidden
+            and before not in borders
         )
         facts: dict[str, Any] = {"is_joined": is_joined, "is_special": position in borders}
         if item is None:
@@ -142,5 +145,5 @@ def _hint(item: SelectedPosition) -> str:
     if item.action == "mask":
         return f"hides {item.original}"
     if item.action == "random":
-        return f"random; in place of {item.original}"
-    return f"shown as it is; {item.original} is to be predicted"
+        return f"in place of {item.original}"
+    return f"kept: {item.original}"

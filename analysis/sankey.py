@@ -10,14 +10,20 @@ from typing import Any
 
 from clozemill.analysis.charts import Chart, Spec
 
-_WIDTH = 760
+_LEAST_WIDTH = 760
 """Of a picture, without what is written at its right."""
+
+_CHARACTER = 6.6
+"""Width of one in a name, about."""
 
 _BOX = 10
 """Width of a box."""
 
 _GAP = 20
 """Between boxes of a column: a line of text, so that the names of small ones stay apart."""
+
+_NAME_GAP = 6
+"""Between a box and its name."""
 
 _LEAST_HEIGHT = 1.0
 """Of a box or ribbon: what is rare can still be seen."""
@@ -47,6 +53,9 @@ class Stage:
     is_lost: bool = False
     """Whether no instance has it."""
 
+    whole: str = ""
+    """What shares of its parts are shares of, in a word or two; by default its name."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Box:
@@ -67,6 +76,9 @@ class Box:
     share: float
     """Of what its parent is divided into."""
 
+    share_of: str
+    """What that is called; empty for the root."""
+
     origin: float | None
     """Where on its parent its ribbon begins; None for the root."""
 
@@ -81,30 +93,42 @@ def sankey(title: str, root: Stage, *, height: float) -> Chart:
     """
     boxes = list(lay_out(root, height))
     rows = tuple(
-        (box.depth + 1, box.stage.name, box.stage.count, box.share if box.depth else None)
+        (
+            box.depth + 1,
+            box.stage.name,
+            box.stage.count,
+            box.share if box.depth else None,
+            box.share_of,
+        )
         for box in boxes
     )
     return Chart(
         title=title,
         description="; ".join(map(_text, boxes)) + ".",
         spec=_spec(boxes),
-        columns=("step", "what", "count", "share of the step before"),
+        columns=("step", "what", "count", "share", "of"),
         rows=rows,
     )
 
 
 def lay_out(root: Stage, height: float) -> Iterator[Box]:
-    """Yield a box for every stage that has a count: column by column, a gap between neighbours."""
-    column = [Box(stage=root, depth=0, top=0.0, height=height, share=1.0, origin=None)]
-    while column:
-        yield from column
-        following: list[Box] = []
-        top = 0.0
-        for box in column:
-            for part in _parts(box):
-                following.append(dataclasses.replace(part, top=top))
-                top += part.height + _GAP
-        column = following
+    """Yield a box for every stage that has a count, column by column.
+
+    All that becomes of a stage stands above all that becomes of the next one, so that ribbons cross
+    neither each other nor the names of other stages.
+    """
+    first = Box(stage=root, depth=0, top=0.0, height=height, share=1.0, share_of="", origin=None)
+    yield from sorted(_placed(first), key=lambda box: box.depth)
+
+
+def _placed(box: Box) -> Iterator[Box]:
+    """Yield a box and all that becomes of it, from the box's top down."""
+    yield box
+    top = box.top
+    for part in _parts(box):
+        boxes = list(_placed(dataclasses.replace(part, top=top)))
+        yield from boxes
+        top = max(one.top + one.height for one in boxes) + _GAP
 
 
 def _parts(box: Box) -> Iterator[Box]:
@@ -121,32 +145,45 @@ def _parts(box: Box) -> Iterator[Box]:
                 top=origin,
                 height=height,
                 share=share,
+                share_of=box.stage.whole or box.stage.name,
                 origin=origin,
             )
             origin += height
 
 
 def _text(box: Box) -> str:
-    share = "" if box.depth == 0 or box.share == 1.0 else f" ({box.share:.1%})"
+    share = "" if box.depth == 0 or box.share == 1.0 else f" ({box.share:.1%} of {box.share_of})"
     return f"{box.stage.name} {box.stage.count:,}{share}"
 
 
 def _spec(boxes: Sequence[Box]) -> Spec:
-    step = _WIDTH / (max(box.depth for box in boxes) + 1)
+    step = _step(boxes)
+    width = step * (boxes[-1].depth + 1)
     height = max(box.top + max(box.height, _GAP) for box in boxes)
     axes = {
-        "x": {"field": "left", "type": "quantitative", "axis": None, "scale": _pixels(0, _WIDTH)},
+        "x": {"field": "left", "type": "quantitative", "axis": None, "scale": _pixels(0, width)},
         "y": {"field": "top", "type": "quantitative", "axis": None, "scale": _pixels(height, 0)},
     }
     drawn = [_box_row(box, step) for box in boxes]
     points = [point for number, box in enumerate(boxes) for point in _ribbon(box, number, step)]
     return {
-        "width": _WIDTH,
+        "width": width,
         "height": height,
-        "layer": [_ribbon_layer(points, axes), _box_layer(drawn, axes), _name_layer(drawn, axes)],
+        "layer": [
+            _ribbon_layer(points, axes),
+            _box_layer(drawn, axes),
+            _name_layer(drawn, axes),
+        ],
         "resolve": {"scale": {"color": "independent", "fill": "independent"}},
         "padding": _PADDING,
     }
+
+
+def _step(boxes: Sequence[Box]) -> float:
+    """Return the distance of two columns, in which the names between them have room."""
+    last = boxes[-1].depth
+    names = [len(_text(box)) * _CHARACTER for box in boxes if box.depth < last]
+    return max(_LEAST_WIDTH / (last + 1), *(2 * _BOX + _NAME_GAP + name for name in names), 0)
 
 
 def _pixels(begin: float, end: float) -> Spec:
@@ -182,7 +219,7 @@ def _box_layer(drawn: list[dict[str, Any]], axes: Spec) -> Spec:
 def _name_layer(drawn: list[dict[str, Any]], axes: Spec) -> Spec:
     return {
         "data": {"values": drawn},
-        "mark": {"type": "text", "align": "left", "dx": _BOX + 6},
+        "mark": {"type": "text", "align": "left", "dx": _BOX + _NAME_GAP},
         "encoding": {**axes, "y": {**axes["y"], "field": "middle"}, "text": {"field": "text"}},
     }
 
@@ -203,11 +240,17 @@ def _box_row(box: Box, step: float) -> dict[str, Any]:
         "left": left,
         "right": left + _BOX,
         "top": box.top,
-        "middle": box.top + box.height / 2,
+        "middle": _name_place(box),
         "bottom": box.top + max(box.height, _LEAST_HEIGHT),
         "kind": _kind(box),
         "text": _text(box),
     }
+
+
+def _name_place(box: Box) -> float:
+    """Return the height of a box's name: above its own ribbons where they would strike it out."""
+    is_thin = box.height < _GAP and any(part.count for part in box.stage.parts)
+    return box.top - _GAP / 2 if is_thin else box.top + box.height / 2
 
 
 def _ribbon(box: Box, number: int, step: float) -> Iterator[dict[str, Any]]:

@@ -7,15 +7,16 @@ from clozemill.analysis.charts import DASHES, SERIES, Chart, Spec, number_axis, 
 from clozemill.analysis.study_findings import PRIMARY, Comparison, Findings
 from clozemill.analysis.study_statistics import Interval, Spread
 
+# Formats of axes have no number of digits: Vega then gives all ticks as many as they need.
 _INTERVAL = {"type": "rule", "strokeWidth": 2}
 _ZERO: Spec = {
     "data": {"values": [{}]},
     "mark": {"type": "rule", "strokeDash": [5, 4], "color": "var(--quiet)"},
 }
 _SEEN = {
-    "ever_selected": ("Share of positions ever selected", ".0%", ".1%"),
-    "repeats": ("Share of maskings shown before", ".0%", ".1%"),
-    "entropy": ("Entropy of what a position shows, in nats", ".2f", ".3f"),
+    "ever_selected": ("Share of positions ever selected", "%", ".1%"),
+    "repeats": ("Share of maskings shown before", "%", ".1%"),
+    "entropy": ("Entropy of what a position shows, in nats", "f", ".3f"),
 }
 """Of each quantity the title, and how numbers are written at the axis and in texts."""
 
@@ -44,8 +45,8 @@ def study_charts(findings: Findings) -> list[Chart]:
 def difference_chart(findings: Findings) -> Chart:
     """Return the paired differences by MLM loss, with all that is said of them."""
     rows = [_difference_row(one) for one in findings.verdicts]
-    x = number_axis("mean", "nats", axis={"format": "+.3~f"})
-    y = _arm_axis(findings)
+    x = number_axis("mean", "nats", axis={"format": "+f"})
+    y, color = _arm_axis(findings), {**_arm_colors(findings), "legend": None}
     texts = [f"{row['arm']} {row['mean']:+.4f}: {row['verdict']}" for row in rows]
     return Chart(
         title=f"MLM loss minus that of {findings.reference}",
@@ -56,12 +57,17 @@ def difference_chart(findings: Findings) -> Chart:
             {**_ZERO, "encoding": {"x": {"datum": 0}}},
             {
                 "transform": [{"filter": "datum.low !== null"}],
-                "mark": {**_INTERVAL, "color": "var(--series-1)"},
-                "encoding": {"x": {**x, "field": "low"}, "x2": {"field": "high"}, "y": y},
+                "mark": _INTERVAL,
+                "encoding": {
+                    "x": {**x, "field": "low"},
+                    "x2": {"field": "high"},
+                    "y": y,
+                    "color": color,
+                },
             },
             {
                 "mark": {"type": "point", "filled": True, "size": 80, "opacity": 1},
-                "encoding": {"x": x, "y": y, "color": {"value": "var(--series-1)"}},
+                "encoding": {"x": x, "y": y, "color": color},
             },
             height=max(70, 34 * len(rows)),
         ),
@@ -103,7 +109,7 @@ def _losses(findings: Findings) -> Chart:
     ]
     line = findings.trainings[0].start["context_free_loss"]
     ends = {arm: _mean(rows, arm, findings.plan.num_steps) for arm in findings.plan.arms}
-    y = number_axis("loss", "nats", axis={"format": ".2f"})
+    y = number_axis("loss", "nats", axis={"format": "f"})
     layers = _curve_layers(findings, y, findings.plan.arms)
     if line is not None:
         layers.append({**_ZERO, "encoding": {"y": {"datum": line}}})
@@ -146,8 +152,9 @@ def _dose(findings: Findings) -> Chart:
     ]
     return Chart(
         title="MLM loss over the number of variants",
-        description=f"After step {findings.plan.num_steps:,}: large points are means of seeds with "
-        "their 95 % t intervals, which hold between studies; small ones are the seeds. "
+        description=f"After step {findings.plan.num_steps:,}: large points are means of seeds, "
+        + ("" if means[0]["low"] is None else "with 95 % t intervals that hold between studies, ")
+        + "small ones the seeds. "
         + ", ".join(f"{row['arm']} {row['mean']:.4f}" for row in means)
         + ".",
         spec=view(means, *_dose_layers(findings)),
@@ -159,7 +166,8 @@ def _dose(findings: Findings) -> Chart:
 def _dose_layers(findings: Findings) -> list[Spec]:
     """Return a line through the means, their intervals, the means, and beside them the seeds."""
     x = {**_arm_axis(findings), "axis": {"labelAngle": 0}}
-    y = number_axis("mean", "nats", axis={"format": ".2f"})
+    y = number_axis("mean", "nats", axis={"format": "f"})
+    color = {**_arm_colors(findings), "legend": None}
     point = {"type": "point", "filled": True, "opacity": 1}
     seeds = [{"arm": one.arm, "loss": one.evaluations[-1][PRIMARY]} for one in findings.trainings]
     return [
@@ -169,17 +177,19 @@ def _dose_layers(findings: Findings) -> list[Spec]:
         },
         {
             "transform": [{"filter": "datum.low !== null"}],
-            "mark": {**_INTERVAL, "color": "var(--series-1)"},
-            "encoding": {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}},
+            "mark": _INTERVAL,
+            "encoding": {
+                "x": x,
+                "y": {**y, "field": "low"},
+                "y2": {"field": "high"},
+                "color": color,
+            },
         },
-        {
-            "mark": {**point, "size": 80, "color": "var(--series-1)"},
-            "encoding": {"x": x, "y": y},
-        },
+        {"mark": {**point, "size": 80}, "encoding": {"x": x, "y": y, "color": color}},
         {
             "data": {"values": seeds},
-            "mark": {**point, "size": 22, "color": "var(--series-2)", "xOffset": 9},
-            "encoding": {"x": x, "y": {**y, "field": "loss"}},
+            "mark": {**point, "size": 22, "xOffset": 9},
+            "encoding": {"x": x, "y": {**y, "field": "loss"}, "color": color},
         },
     ]
 
@@ -196,7 +206,7 @@ def _difference_curve(findings: Findings) -> Chart:
         if arm != findings.reference
         and (base := losses.get((findings.reference, seed, step))) is not None
     ]
-    y = number_axis("difference", "nats", axis={"format": "+.3~f"})
+    y = number_axis("difference", "nats", axis={"format": "+f"})
     return Chart(
         title=f"The difference over steps: minus {findings.reference}",
         description="Thick lines are means of paired differences, thin ones the seeds; an arm has "

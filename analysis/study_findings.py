@@ -1,7 +1,7 @@
 """What the trainings of a study say together: `study.json`, and how to read it."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,13 @@ PRIMARY = "mlm_loss"
 """The measure that verdicts are about; the others are shown beside it."""
 
 MEASURES = (PRIMARY, "mask_only_loss", "mlm_accuracy", "nsp_loss", "nsp_accuracy")
-"""Columns of an evaluation that are compared."""
+"""Columns of an evaluation that are compared: losses and accuracies."""
+
+LINE_NAME = "without context"
+"""The name of the line that a model must beat, among the arms."""
+
+_LEAST_SEEDS = 3
+"""With fewer, an interval of a measure has losses below 0 and accuracies above 1."""
 
 _FEW_DOCUMENTS, _FEW_INSTANCES = 20, 200
 """With fewer of the validation split, what is measured is mostly which ones they are."""
@@ -51,7 +57,8 @@ class ArmSummary:
     """Column of an evaluation."""
 
     spread: Spread
-    """Over seeds; the reference's is the noise floor of unpaired comparisons."""
+    """Over seeds, without an interval below three; the reference's is the noise floor of unpaired
+    comparisons."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +112,12 @@ class Findings:
         """The comparisons by MLM loss: what the study is about."""
         return tuple(one for one in self.comparisons if one.measure == PRIMARY)
 
+    @property
+    def context_free_loss(self) -> float | None:
+        """The line that an arm must beat: MLM loss of what is known without context."""
+        line: float | None = self.trainings[0].start["context_free_loss"]
+        return line
+
 
 def study_findings(
     plan: PlanRecord,
@@ -145,7 +158,7 @@ def study_findings(
                 arm=arm,
                 num_variants=own[0].num_variants,
                 measure=measure,
-                spread=spread([_last(result)[measure] for result in own]),
+                spread=_value_spread([_last(result)[measure] for result in own]),
             )
             for measure in measures
             for arm, own in by_arm.items()
@@ -159,6 +172,12 @@ def _last(result: ArmResult) -> dict[str, Any]:
     return result.evaluations[-1]
 
 
+def _value_spread(values: list[float]) -> Spread:
+    """Return the spread of a measure, without the interval that so few seeds cannot give."""
+    found = spread(values)
+    return found if len(values) >= _LEAST_SEEDS else replace(found, low=None, high=None)
+
+
 def _compare(
     by_arm: dict[str, list[ArmResult]], measure: str, plan: PlanRecord
 ) -> list[Comparison]:
@@ -169,7 +188,7 @@ def _compare(
         Comparison(
             measure=measure,
             difference=found,
-            verdict=verdict(found, reference),
+            verdict=verdict(found, reference, measure),
             evaluation_noise=(
                 _evaluation_noise(by_arm[found.arm], by_arm[reference])
                 if measure == PRIMARY
@@ -180,13 +199,17 @@ def _compare(
     ]
 
 
-def verdict(found: Difference, reference: str) -> str:
-    """Return what may be said of a difference, in words."""
-    if found.adjusted_p is None:
+def verdict(found: Difference, reference: str, measure: str = PRIMARY) -> str:
+    """Return what may be said of a difference by a measure, in words."""
+    if found.spread.num_seeds == 1:
         return "one seed: no interval"
+    if found.adjusted_p is None:
+        return "no spread over seeds"
     if not found.is_shown:
         return "no difference shown"
-    return f"{'higher' if found.spread.mean > 0 else 'lower'} than {reference}"
+    is_higher, is_loss = found.spread.mean > 0, measure.endswith("_loss")
+    noun, worth = "loss" if is_loss else "accuracy", "worse" if is_higher == is_loss else "better"
+    return f"{'higher' if is_higher else 'lower'} {noun} than {reference} ({worth})"
 
 
 def _evaluation_noise(arm: list[ArmResult], reference: list[ArmResult]) -> Interval | None:
@@ -202,6 +225,20 @@ def _evaluation_noise(arm: list[ArmResult], reference: list[ArmResult]) -> Inter
         for results in (arm, reference)
     ]
     return document_interval((losses[0] - losses[1]) / len(reference), selected)
+
+
+def arms_text(findings: Findings) -> str:
+    """Return what the masks of each arm are, in a sentence."""
+    counts = {row.arm: row.num_variants for row in findings.summaries}
+    return "; ".join(f"{arm}: {_masks(counts[arm])}" for arm in findings.plan.arms) + "."
+
+
+def _masks(num_variants: int | None) -> str:
+    if num_variants is None:
+        return "a new masking of each instance in each epoch"
+    if num_variants == 1:
+        return "one masking of each instance, shown again in each epoch"
+    return f"{num_variants} maskings of each instance, shown in turn"
 
 
 def noise_floor(findings: Findings) -> str | None:
@@ -222,10 +259,28 @@ def noise_floor(findings: Findings) -> str | None:
     )
 
 
+def nothing_learnt(findings: Findings) -> str | None:
+    """Return that no arm has learnt from context, so that masks cannot matter; None if one has."""
+    line = findings.context_free_loss
+    losses = [row.spread.mean for row in findings.summaries if row.measure == PRIMARY]
+    if line is None or min(losses) < line:
+        return None
+    return (
+        f"No arm beats {line:.3f}, what is known without context: this study says nothing of masks "
+        "for a model that reads."
+    )
+
+
 def study_warnings(findings: Findings) -> Iterator[str]:
     """Yield what weakens every number of a study, a sentence or two each."""
     if findings.plan.num_seeds == 1:
         yield "One seed has no interval: what is seen may be chance. Give --seeds 3 or more."
+    if findings.plan.num_seeds == 2:
+        yield (
+            "Two seeds have wide intervals (a t quantile of 12.7): only a difference of 16 "
+            "standard errors is likely to be seen, and the minimum detectable difference is an "
+            "estimate, of two numbers. Give --seeds 3 or more."
+        )
     first = findings.trainings[0]
     num_documents, num_instances = len(first.documents.selected), _last(first)["instances"]
     if num_documents < _FEW_DOCUMENTS or num_instances < _FEW_INSTANCES:

@@ -21,6 +21,9 @@ LEVEL = 0.05
 POWER = 0.8
 """Share of studies that find the minimum detectable difference, where that is the true one."""
 
+_ROUNDING = 1e-12
+"""Share of a measure by which rounding moves it: it is a mean over many tokens."""
+
 _NUM_DRAWS = 2_000
 _BOOTSTRAP_SEED = 20_240
 
@@ -36,10 +39,11 @@ class Spread:
     """Of the S numbers."""
 
     sd: float | None
-    """Standard deviation of one of them, with S - 1; None for one seed."""
+    """Standard deviation of one of them, with S - 1; None for one seed, 0 where all are one number
+    but for rounding."""
 
     low: float | None
-    """Begin of the mean's t interval at 95 %; None for one seed."""
+    """Begin of the mean's t interval at 95 %; None for one seed or without a spread."""
 
     high: float | None
     """Its end."""
@@ -67,14 +71,14 @@ class Difference:
     """Of the differences arm - reference."""
 
     p_value: float | None
-    """Two-sided, of the paired t test against 0; None for one seed."""
+    """Two-sided, of the paired t test against 0; None for one seed or without a spread."""
 
     adjusted_p: float | None
     """The same after Holm's correction for the number of arms."""
 
     minimum_detectable: float | None
     """Minimum detectable difference: 80 % of such studies would find a true one of this size by one
-    test at 5 %; None for one seed."""
+    test at 5 %; None for one seed or without a spread."""
 
     @property
     def is_shown(self) -> bool:
@@ -82,19 +86,28 @@ class Difference:
         return self.adjusted_p is not None and self.adjusted_p < LEVEL
 
 
-def spread(values: Sequence[float]) -> Spread:
+def spread(values: Sequence[float], *, size: float | None = None) -> Spread:
     """Return the mean of at least one number with its t interval.
+
+    Seeds that agree to the last digit have no interval: what they would differ by was not seen.
+
+    Args:
+        values: The numbers.
+        size: Of what they were computed from, which was rounded; by default their own.
 
     >>> found = spread([1.0, 2.0, 3.0])
     >>> f"{found.mean} {found.sd} {found.low:.3f} {found.high:.3f}"  # 2 -+ 4.303 / sqrt(3)
     '2.0 1.0 -0.484 4.484'
     """
-    size, mean = len(values), float(np.mean(values))
-    if size == 1:
+    num_seeds, mean = len(values), float(np.mean(values))
+    if num_seeds == 1:
         return Spread(num_seeds=1, mean=mean, sd=None, low=None, high=None)
+    rounding = _ROUNDING * (float(np.max(np.abs(values))) if size is None else size)
+    if np.ptp(values) <= rounding:
+        return Spread(num_seeds=num_seeds, mean=mean, sd=0.0, low=None, high=None)
     sd = float(np.std(values, ddof=1))
-    half = float(stats.t.isf(LEVEL / 2, size - 1)) * sd / math.sqrt(size)
-    return Spread(num_seeds=size, mean=mean, sd=sd, low=mean - half, high=mean + half)
+    half = float(stats.t.isf(LEVEL / 2, num_seeds - 1)) * sd / math.sqrt(num_seeds)
+    return Spread(num_seeds=num_seeds, mean=mean, sd=sd, low=mean - half, high=mean + half)
 
 
 def paired_differences(
@@ -107,18 +120,22 @@ def paired_differences(
         reference: The numbers of the same seeds under the reference.
     """
     spreads = {
-        arm: spread([value - base for value, base in zip(own, reference, strict=True)])
+        arm: spread(
+            [value - base for value, base in zip(own, reference, strict=True)],
+            size=max(map(abs, [*own, *reference])),
+        )
         for arm, own in values.items()
     }
     p_values = {arm: p_value(found) for arm, found in spreads.items()}
-    tested = {arm: p for arm, p in p_values.items() if p is not None}
-    adjusted = dict(zip(tested, holm(list(tested.values())), strict=True))
+    # An arm without a test counts as one: which arms those are is chance.
+    all_p = [1.0 if p is None else p for p in p_values.values()]
+    adjusted = dict(zip(p_values, holm(all_p), strict=True))
     return tuple(
         Difference(
             arm=arm,
             spread=found,
             p_value=p_values[arm],
-            adjusted_p=adjusted.get(arm),
+            adjusted_p=None if p_values[arm] is None else adjusted[arm],
             minimum_detectable=minimum_detectable(found),
         )
         for arm, found in spreads.items()
@@ -126,11 +143,13 @@ def paired_differences(
 
 
 def p_value(differences: Spread) -> float | None:
-    """Return how often seeds alone give a mean as far from 0, by the t test; None for one seed."""
-    if differences.sd is None:
+    """Return how often seeds alone give a mean as far from 0, by the t test.
+
+    None for one seed, and where no spread was seen: accuracies are multiples of 1 / n, so two seeds
+    of arms that are alike often differ by exactly as much, which proves nothing.
+    """
+    if not differences.sd:
         return None
-    if differences.sd == 0.0:
-        return float(differences.mean == 0.0)
     size = differences.num_seeds
     t = abs(differences.mean) / (differences.sd / math.sqrt(size))
     return float(2 * stats.t.sf(t, size - 1))
@@ -172,16 +191,14 @@ def minimum_detectable(differences: Spread) -> float | None:
     """Return the minimum detectable difference at 80 % power, if sd is the true one.
 
     With few seeds that is known to a factor only: at 3 seeds the true standard deviation lies
-    between half and six times what is seen. None for one seed.
+    between half and six times what is seen. None for one seed or without a spread.
 
     >>> f"{minimum_detectable(spread([-1.0, 0.0, 1.0])):.2f}"
     '3.26'
     """
     sd, size = differences.sd, differences.num_seeds
-    if sd is None:
+    if not sd:
         return None
-    if sd == 0.0:
-        return 0.0
     return _detectable_standard_errors(size) * sd / math.sqrt(size)
 
 

@@ -272,6 +272,7 @@ def audit(
     from clozemill.analysis.charts import require_libraries
     from clozemill.analysis.db import open_database
     from clozemill.analysis.report import write_report
+    from clozemill.analysis.report_file import check_page
     from clozemill.analysis.study_findings import read_findings_of
     from clozemill.pipeline.dataset import open_dataset
     from clozemill.pipeline.tokenizer import load_tokenizer
@@ -284,28 +285,27 @@ def audit(
         return 0
     if html:
         require_libraries()
+        check_page(Path(html), dataset=Path(data), studies=[Path(study)] if study else [])
     settings = AuditSettings(
         only=only, false_alarm_rate=false_alarm_rate, is_sample=sample is not None
     )
     dataset = open_dataset(data)
     findings = read_findings_of(dataset, Path(study)) if study else None
-    with (
-        open_database(
-            dataset, threads=threads, memory_limit=memory_limit, sample=sample
-        ) as connection,
-        progress_bar(is_shown=not quiet) as on_progress,
-    ):
-        report = run_audit(connection, dataset.manifest, settings, on_progress=on_progress)
-        if html:
-            write_report(Path(html), dataset, connection, report, findings)
-    width, is_terminal = output_width()
     pieces = load_tokenizer(dataset.tokenizer_path).pieces
-    if show_rows:
-        widest = width if is_terminal else None
-        printout = audit_rows.rows_printout(data, report, pieces=pieces, width=widest)
-    else:
-        printout = audit_tables.audit_printout(
-            data, report, sample=sample, pieces=pieces, width=width
-        )
-    show(printout, is_json)
+    width, is_terminal = output_width()
+    with open_database(
+        dataset, threads=threads, memory_limit=memory_limit, sample=sample
+    ) as connection:
+        with progress_bar(is_shown=not quiet) as on_progress:
+            report = run_audit(connection, dataset.manifest, settings, on_progress=on_progress)
+        if show_rows:
+            widest = width if is_terminal else None
+            printout = audit_rows.rows_printout(data, report, pieces=pieces, width=widest)
+        else:
+            printout = audit_tables.audit_printout(
+                data, report, sample=sample, pieces=pieces, width=width
+            )
+        show(printout, is_json)
+        if html:  # afterwards: the answers are shown even where the page fails
+            write_report(Path(html), dataset, connection, report, findings)
     return EXIT_FOUND if report.has_failed else 0

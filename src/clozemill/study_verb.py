@@ -90,6 +90,7 @@ def compare(
     from clozemill import study_tables, training_tables
     from clozemill.analysis.charts import require_libraries
     from clozemill.analysis.report import write_study_report
+    from clozemill.analysis.report_file import check_page
     from clozemill.analysis.study import run_study
     from clozemill.analysis.study_plan import make_plan
     from clozemill.analysis.study_run import check_folder
@@ -98,6 +99,7 @@ def compare(
 
     if html:
         require_libraries()
+        check_page(Path(html), dataset=Path(data), studies=[Path(out)])
     plan = make_plan(
         config, open_dataset(data), variants=variants, has_dynamic=dynamic, num_seeds=seeds
     )
@@ -118,9 +120,9 @@ def compare(
         )
     if findings is None:
         return fail(f"{out} was asked to stop; the same command goes on.", EXIT_INTERRUPTED)
-    if html:
-        write_study_report(Path(html), Path(out).resolve().name, findings)
     show(study_tables.study_printout(findings, Path(out)), is_json)
+    if html:  # afterwards: what was found is shown even where the page fails
+        write_study_report(Path(html), Path(out).resolve().name, findings)
     return 0
 
 

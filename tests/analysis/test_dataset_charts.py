@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import re
 from typing import Any
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ from tests.pipeline.small_corpora import (
 )
 
 from clozemill.analysis.audit import AuditReport, AuditSettings, run_audit
-from clozemill.analysis.charts import Chart
+from clozemill.analysis.charts import Chart, draw
 from clozemill.analysis.dataset_charts import dataset_charts
 from clozemill.analysis.db import open_database
 from clozemill.pipeline.dataset import Dataset
@@ -116,7 +117,7 @@ def test_a_point_outside_the_band_is_counted_and_a_rare_one_is_not_drawn(
         {"split": "validation", "twentieth": 0, "observed": 0, **law},
     ]
     (answer,) = (a for a in audit.answers if a.question.name == "selected_by_position")
-    planted = dataclasses.replace(answer, rows=pa.Table.from_pylist(rows))
+    planted = dataclasses.replace(answer, rows=pa.Table.from_pylist(rows), num_rows=len(rows))
     report = dataclasses.replace(audit, answers=(planted,))
     (chart,) = dataset_charts(report, dataset.manifest)
     assert chart.description.endswith("; outside it: 1 of 2. Not drawn, as rare: 1.")
@@ -136,3 +137,78 @@ def test_a_question_that_was_not_asked_has_no_picture(dataset: Dataset, audit: A
     report = dataclasses.replace(audit, answers=audit.answers[:1])
     titles = [chart.title for chart in dataset_charts(report, dataset.manifest)]
     assert titles == ["What selected positions show (train)"]
+
+
+def many_sources(audit: AuditReport, name: str, rows: list[dict[str, Any]]) -> AuditReport:
+    (answer,) = (a for a in audit.answers if a.question.name == name)
+    table = pa.Table.from_pylist([{"split": "train", **row} for row in rows])
+    planted = dataclasses.replace(answer, rows=table, num_rows=table.num_rows)
+    return dataclasses.replace(audit, answers=(planted,))
+
+
+def test_of_many_sources_the_largest_are_drawn_and_the_others_together(
+    dataset: Dataset, audit: AuditReport
+) -> None:
+    rows = [
+        {"source": f"s{i:04}", "mean_passes": 1.0, "num_instances": i}
+        | {"share_before": 1 / 1_500, "share_after": i / 1_124_250}
+        for i in range(1_500)
+    ]
+    (chart,) = dataset_charts(many_sources(audit, "source_shares", rows), dataset.manifest)
+    drawn = table(chart)
+    assert [row["source"] for row in drawn[:30]] == [f"s{1_499 - i:04}" for i in range(30)]
+    assert [row["source"] for row in drawn[30:]] == ["1,470 others"]
+    assert drawn[30]["share_before"] == pytest.approx(1_470 / 1_500)
+    assert sum(row["share_after"] for row in drawn) == pytest.approx(1.0)
+    assert float(re.findall(r'height="([0-9.]+)"', draw(chart))[0]) < 1_000
+    assert chart.description.endswith("s1490 0.1%, and 21 more in the data.")
+
+
+def test_pairs_of_many_sources_are_joined_as_those_of_one(
+    dataset: Dataset, audit: AuditReport
+) -> None:
+    law = {"expected_share": 0.5, "standard_error": 0.1}
+    rows = [
+        {"source": f"s{i:02}", "num_random": 400 - i, "num_next": 400, "random_share": 0.5, **law}
+        for i in range(34)
+    ]
+    (chart,) = dataset_charts(many_sources(audit, "label_share", rows), dataset.manifest)
+    *_, others = table(chart)
+    num_random = sum(400 - i for i in range(30, 34))
+    assert (others["source"], others["num_random"], others["num_next"]) == (
+        "4 others",
+        num_random,
+        1_600,
+    )
+    assert others["random_share"] == num_random / (num_random + 1_600)
+    assert others["expected_share"] == pytest.approx(0.5)
+    # Four alike are known twice as well as one.
+    half = others["random_share"] - others["low"]
+    assert half == pytest.approx(2 * 0.1 / 2, rel=1e-3)
+
+
+def test_an_interval_of_a_share_ends_at_none_and_all(dataset: Dataset, audit: AuditReport) -> None:
+    law = {"expected_share": 0.5, "standard_error": 0.4}
+    rows = [
+        {"source": name, "num_random": count, "num_next": 10 - count, "random_share": count / 10}
+        | law
+        for name, count in {"few": 1, "many": 9}.items()
+    ]
+    (chart,) = dataset_charts(many_sources(audit, "label_share", rows), dataset.manifest)
+    ends = {row["source"]: (row["low"], row["high"]) for row in table(chart)}
+    assert ends["few"] == pytest.approx((0.0, 0.9))
+    assert ends["many"] == pytest.approx((0.1, 1.0))
+
+
+def test_an_answer_of_which_only_some_rows_are_kept_says_so(
+    dataset: Dataset, audit: AuditReport
+) -> None:
+    rows = [
+        {"source": name, "mean_passes": 1.0, "num_instances": 1}
+        | {"share_before": 0.5, "share_after": 0.5}
+        for name in "ab"
+    ]
+    report = many_sources(audit, "source_shares", rows)
+    cut = dataclasses.replace(report.answers[0], num_rows=3_000)
+    (chart,) = dataset_charts(dataclasses.replace(report, answers=(cut,)), dataset.manifest)
+    assert chart.description.endswith(" Drawn from the first 2 of 3,000 rows.")

@@ -21,9 +21,10 @@ from tests.pipeline.small_corpora import (
 from clozemill.analysis.audit import AuditReport, run_audit
 from clozemill.analysis.charts import ReportError, require_libraries
 from clozemill.analysis.db import open_database
-from clozemill.analysis.report import write_report
+from clozemill.analysis.report import answer_cells, write_report
+from clozemill.analysis.report_examples import tokens_of
 from clozemill.pipeline.dataset import Dataset, open_dataset
-from clozemill.pipeline.inspection import Inspector, InstanceView
+from clozemill.pipeline.inspection import Inspector, InstanceView, SelectedPosition
 
 pytestmark = pytest.mark.slow
 
@@ -34,6 +35,21 @@ HOSTILE = (
 )
 HOSTILE_END = " <script> & \u202e\u05d0\u05d1 \u200b."
 """Of a sentence."""
+
+
+COVERED = """hint => {
+  const box = hint.getBoundingClientRect(), found = [];
+  for (const token of hint.closest('.masking').querySelectorAll('.tokens bdi')) {
+    if (token.closest('.hint') || !token.checkVisibility()) continue;
+    for (const other of token.getClientRects()) {
+      const isBeside = other.right <= box.left || other.left >= box.right;
+      if (!isBeside && other.top + 3 < box.bottom && other.bottom - 3 > box.top)
+        found.push(token.innerText);
+    }
+  }
+  return found;
+}"""
+"""Tokens of an instance that a hint lies over, but for the air above and below their letters."""
 
 
 class Written(NamedTuple):
@@ -123,10 +139,15 @@ def test_what_failed_stands_first_with_its_rows(browser: Browser, failed: Writte
     with opened(browser, failed.path) as page:
         expect(page.locator(".banner")).to_contain_text("questions failed")
         headings = page.locator("main h2").all_inner_texts()
-        assert headings[:3] == ["The dataset", "What failed", "All questions"]
+        assert headings[:3] == ["What failed", "The dataset", "All questions"]
+        assert page.locator("nav a").first.inner_text() == "What failed"
         failure = page.locator(".failure").filter(has_text="as often as asked?")
         expect(failure).to_contain_text("failed")
-        expect(failure.locator("td").first).to_contain_text("split train, action")
+        expect(failure.locator("tbody th").first).to_contain_text("split train, action")
+        expect(failure.locator("table")).to_have_count(1)
+        expect(failure).to_contain_text("A failure points to other probabilities than")
+        expect(failure).to_contain_text("Exact: a binomial law for each action.")
+        expect(failure.locator("caption")).to_contain_text("Groups: 5 of 6, the least probable;")
         expect(page.locator(".questions .verdict").first).to_contain_text("failed")
         example = page.locator(".example h3").first
         expect(example).to_contain_text("named by a failed question")
@@ -164,7 +185,11 @@ def test_hostile_texts_stay_text(browser: Browser, hostile: Written) -> None:
         assert page.evaluate(
             f"{handlers}.filter(a => /^on|^href$/.test(a.name)).map(a => a.value)"
         ) == [
-            f"#{name}" for name in ("main", "dataset", "questions", "charts", "ledger", "examples")
+            f"#{name}"
+            for name in (
+                *("main", "dataset", "questions", "charts", "ledger", "examples"),
+                "after-examples",
+            )
         ]
         shown = page.locator("main").inner_text()
         assert HOSTILE[0] in shown
@@ -190,6 +215,7 @@ def test_keyboard_reaches_selected_tokens_and_shows_what_is_hidden(
             hint = panel(page, 0).locator(".hint:visible")
             expect(hint).to_have_count(1)
             assert item.original in hint.inner_text()
+            assert page.evaluate(COVERED, hint.element_handle()) == []
             expect(tokens.nth(number)).to_have_accessible_description(hint.inner_text())
 
 
@@ -243,8 +269,8 @@ def test_page_is_marked_up_for_a_screen_reader(browser: Browser, failed: Written
         assert len(used) > 20
         assert set(used) <= set(ids)
         page.keyboard.press("Tab")
-        expect(page.locator(".skip")).to_be_focused()
-        expect(page.locator(".skip")).to_be_in_viewport()
+        expect(page.locator("body > .skip")).to_be_focused()
+        expect(page.locator("body > .skip")).to_be_in_viewport()
 
 
 def test_a_phone_scrolls_down_and_not_sideways(browser: Browser, failed: Written) -> None:
@@ -253,6 +279,52 @@ def test_a_phone_scrolls_down_and_not_sideways(browser: Browser, failed: Written
         chart = page.locator(".charts .chart").first.bounding_box()
         assert chart is not None
         assert 300 < chart["width"] <= 360
+
+
+def test_a_phone_shows_verdicts_under_their_questions_without_scrolling(
+    browser: Browser, failed: Written
+) -> None:
+    with opened(browser, failed.path, viewport={"width": 390, "height": 844}) as page:
+        rows = page.locator(".questions > tbody > tr:first-child")
+        assert rows.count() == len(failed.audit.answers)
+        boxes = page.evaluate(
+            "[...document.querySelectorAll('.questions > tbody')].map(b => ["
+            "b.querySelector('tr > th'), b.querySelector('tr > td:last-child .verdict')"
+            "].map(e => e.getBoundingClientRect()).map(r => [r.left, r.right, r.top, r.bottom]))"
+        )
+        for question, verdict in boxes:
+            assert verdict[1] <= 390
+            assert verdict[0] == question[0]
+            assert 0 <= verdict[2] - question[3] < 12
+        expect(page.locator(".sideways").first).to_be_visible()
+    with opened(browser, failed.path, viewport={"width": 1280, "height": 844}) as page:
+        expect(page.locator(".sideways").first).to_be_hidden()
+
+
+def test_columns_of_numbers_have_their_headings_above_them(
+    browser: Browser, failed: Written
+) -> None:
+    with opened(browser, failed.path) as page:
+        tables = page.evaluate(
+            "[...document.querySelectorAll('table.data')].map(t => [...t.rows].map("
+            "r => [...r.cells].map(c => [c.tagName, c.scope, getComputedStyle(c).textAlign])))"
+        )
+    assert len(tables) > 5
+    assert any(cell[2] == "right" for table in tables for cell in table[0])
+    for head, *body in tables:
+        for row in body:
+            assert row[0][:2] == ["TH", "row"]
+            assert [cell[2] for cell in row] == [cell[2] for cell in head]
+
+
+def test_instances_can_be_skipped_by_the_keyboard(browser: Browser, hostile: Written) -> None:
+    with opened(browser, hostile.path) as page:
+        skip = page.locator("#examples .skip")
+        skip.focus()
+        expect(skip).to_be_in_viewport()
+        page.keyboard.press("Enter")
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.closest('.example')") is None
 
 
 @pytest.mark.parametrize(
@@ -274,6 +346,43 @@ def test_only_pictures_that_make_sense_are_drawn(
     assert any(picture in title for title in titles)
     assert not any(no_picture in title for title in titles)
     assert "Instance 0 of train" in titles
+
+
+def test_a_piece_that_begins_a_segment_stands_alone_with_its_sign() -> None:
+    selected = SelectedPosition(position=3, original="tea", shown="[MASK]", action="mask")
+    view = InstanceView(
+        instance_id="0" * 32,
+        split="train",
+        number=0,
+        source="",
+        next_sentence="next",
+        is_forced=False,
+        tokens=("[CLS]", "##atively", "##ly", "tea", "##s", "[SEP]", "##s", "late", "##r", "[SEP]"),
+        segment_b_start=6,
+        spans=(),
+        variants=((selected,),),
+    )
+    tokens = list(tokens_of(view, {3: selected}))
+    assert [(token.text, token.is_joined) for token in tokens] == [
+        ("[CLS]", False),
+        ("##atively", False),
+        ("ly", True),
+        ("[MASK]", False),
+        ("##s", False),
+        ("[SEP]", False),
+        ("##s", False),
+        ("late", False),
+        ("r", True),
+        ("[SEP]", False),
+    ]
+
+
+def test_why_a_question_is_not_asked_stands_in_words(hostile: Written) -> None:
+    unasked = [answer for answer in hostile.audit.answers if answer.verdict == "not asked"]
+    assert len(unasked) > 3
+    passes = {answer_cells(answer).passes for answer in unasked}
+    assert "single tokens are masked, not words" in passes
+    assert not any("needs" in text for text in passes)
 
 
 def test_the_verb_writes_the_page_beside_its_table(hostile: Written, tmp_path: Path) -> None:

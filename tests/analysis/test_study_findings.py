@@ -14,9 +14,11 @@ from clozemill.analysis.study_findings import (
     PRIMARY,
     Findings,
     noise_floor,
+    nothing_learnt,
     read_findings,
     study_findings,
     study_warnings,
+    verdict,
 )
 from clozemill.analysis.study_records import (
     PLAN_NAME,
@@ -25,6 +27,7 @@ from clozemill.analysis.study_records import (
     DocumentLosses,
     PlanRecord,
 )
+from clozemill.analysis.study_statistics import paired_differences
 from clozemill.pipeline.errors import RunError
 from clozemill.pipeline.files import write_json
 from clozemill.study_tables import study_printout
@@ -89,12 +92,70 @@ def verdicts(findings: Findings) -> dict[str, str]:
 
 def test_a_planted_difference_is_named_and_noise_is_not() -> None:
     assert verdicts(found(4, planted=0.2)) == {
-        "static-1": "higher than dynamic",
+        "static-1": "higher loss than dynamic (worse)",
         "static-10": "no difference shown",
     }
-    assert verdicts(found(4, planted=-0.2))["static-1"] == "lower than dynamic"
+    assert verdicts(found(4, planted=-0.2))["static-1"] == "lower loss than dynamic (better)"
     assert set(verdicts(found(4, planted=0.0)).values()) == {"no difference shown"}
     assert set(verdicts(found(1, planted=0.2)).values()) == {"one seed: no interval"}
+
+
+@pytest.mark.parametrize(
+    ("measure", "mean", "expected"),
+    [
+        ("mlm_loss", 0.2, "higher loss than dynamic (worse)"),
+        ("nsp_loss", -0.2, "lower loss than dynamic (better)"),
+        ("mlm_accuracy", 0.2, "higher accuracy than dynamic (better)"),
+        ("nsp_accuracy", -0.2, "lower accuracy than dynamic (worse)"),
+    ],
+)
+def test_a_verdict_says_of_what_and_whether_that_is_worse(
+    measure: str, mean: float, expected: str
+) -> None:
+    (one,) = paired_differences({"arm": [mean, mean * 1.01, mean * 0.99]}, [0.0, 0.0, 0.0])
+    assert verdict(one, "dynamic", measure) == expected
+
+
+def test_seeds_that_agree_exactly_have_no_verdict() -> None:
+    findings = found(2, planted=0.2)
+    by_accuracy = {c.verdict for c in findings.comparisons if c.measure == "mlm_accuracy"}
+    assert by_accuracy == {"no spread over seeds"}
+
+
+@pytest.mark.parametrize(("num_seeds", "has_interval"), [(2, False), (3, True)])
+def test_two_seeds_give_intervals_of_differences_alone(num_seeds: int, has_interval: bool) -> None:
+    findings = found(num_seeds, planted=0.2)
+    losses = [row.spread for row in findings.summaries if row.measure == PRIMARY]
+    assert len(losses) == 3
+    assert {one.low is not None for one in losses} == {has_interval}
+    assert {one.high is not None for one in losses} == {has_interval}
+    assert all(one.difference.spread.low is not None for one in findings.verdicts)
+
+
+def test_models_that_do_not_read_are_told_before_anything_else() -> None:
+    told = (
+        "No arm beats 5.000, what is known without context: this study says nothing of masks for a "
+        "model that reads."
+    )
+    losses = {arm: result(arm, 0, 5.0 + place) for place, arm in enumerate(ARMS)}
+    findings = study_findings(plan_of(1), tuple(losses.values()), found(1, planted=0.0).seen)
+    assert nothing_learnt(findings) == told
+    assert " ".join(study_printout(findings, Path("study")).text.split()).startswith(told)
+    losses["dynamic"] = result("dynamic", 0, 4.99)
+    findings = study_findings(plan_of(1), tuple(losses.values()), findings.seen)
+    assert nothing_learnt(findings) is None
+    assert study_printout(findings, Path("study")).text.startswith("what is seen")
+
+
+def test_the_line_without_context_stands_among_the_arms() -> None:
+    findings = found(3, planted=0.0)
+    lines = study_printout(findings, Path("study")).text.splitlines()
+    (place,) = (n for n, line in enumerate(lines) if line.startswith("without context"))
+    assert lines[place].split() == ["without", "context", "5.000"]
+    assert lines[place - 1].startswith("dynamic ")
+    unknown = found(3, planted=0.0, start={"context_free_loss": None})
+    assert nothing_learnt(unknown) is None
+    assert "without context" not in study_printout(unknown, Path("study")).text
 
 
 def test_measures_that_no_evaluation_has_are_left_out() -> None:
@@ -117,7 +178,7 @@ def test_one_validation_document_says_nothing_of_others() -> None:
     one = DocumentLosses(mlm_loss_sums=(1.0,), selected=(3,))
     findings = found(3, planted=0.2, documents=one)
     assert [c.evaluation_noise for c in findings.comparisons] == [None] * len(findings.comparisons)
-    assert "higher than dynamic" in study_printout(findings, Path("study")).text
+    assert "higher loss (worse)" in study_printout(findings, Path("study")).text
 
 
 def test_a_dataset_without_pairs_is_shown_without_them() -> None:
@@ -132,8 +193,8 @@ def test_findings_are_read_as_they_were_written_and_fit_the_page(tmp_path: Path)
     assert read_findings(tmp_path) == findings
     lines = study_printout(findings, Path("study")).text.splitlines()
     assert lines[-1] == "study holds study.json, with the curves of all trainings."
-    verdict = next(line for line in lines if line.endswith("higher than dynamic"))
-    assert verdict.startswith("static-1 ")
+    judged = next(line for line in lines if line.endswith("higher loss (worse)"))
+    assert judged.startswith("static-1 ")
 
 
 def test_findings_are_read_without_torch(tmp_path: Path) -> None:
@@ -181,6 +242,7 @@ def warned(findings: Findings) -> list[str]:
 def test_only_what_weakens_a_study_is_warned_of() -> None:
     assert warned(found(3, planted=0.0)) == []
     assert warned(found(1, planted=0.0)) == ["One seed has"]
+    assert warned(found(2, planted=0.0)) == ["Two seeds have"]
 
 
 def test_trainings_that_were_computed_otherwise_are_told() -> None:

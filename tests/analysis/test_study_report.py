@@ -11,6 +11,7 @@ from tests.analysis.browsers import CONTRASTS, chromium, opened
 from tests.analysis.small_findings import STEPS, small_findings
 from tests.train.small_runs import small_execution
 
+from clozemill.analysis.charts import draw
 from clozemill.analysis.report import write_study_report
 from clozemill.analysis.study_charts import difference_chart, study_charts
 from clozemill.analysis.study_findings import PRIMARY, Findings, noise_floor, study_warnings
@@ -37,7 +38,9 @@ def test_the_verdicts_and_every_curve_stand_on_the_page(
     findings = small_findings(3)
     with opened(browser, page_path, color_scheme=scheme) as page:
         expect(page.locator("h1")).to_have_text("a <i>study</i>")
-        expect(page.locator(".verdicts li").first).to_have_text("static-1: higher than dynamic")
+        expect(page.locator(".verdicts li").first).to_have_text(
+            "static-1: higher loss than dynamic (worse)"
+        )
         expect(page.locator(".verdicts li").last).to_have_text("static-10: no difference shown")
         charts = [difference_chart(findings), *study_charts(findings)]
         titles = page.locator("figure h3").all_inner_texts()
@@ -63,6 +66,44 @@ def test_a_phone_shows_every_picture_without_scrolling_sideways(
             box = chart.bounding_box()
             assert box is not None
             assert 280 < box["width"] <= 360
+
+
+@pytest.mark.slow
+def test_a_phone_shows_p_detectable_and_verdict_of_each_arm(
+    browser: Browser, page_path: Path
+) -> None:
+    with opened(browser, page_path, viewport={"width": 390, "height": 844}) as page:
+        for arm in page.locator("table.stacks tbody tr").all():
+            for cell in (arm.locator("th"), *arm.locator("td").all()):
+                box = cell.bounding_box()
+                assert box is not None
+                assert 0 < box["x"] < box["x"] + box["width"] <= 390
+            heading, verdict = arm.locator("th").bounding_box(), arm.locator("td").last
+            under = verdict.bounding_box()
+            assert heading is not None
+            assert under is not None
+            assert 0 <= under["y"] - heading["y"] - heading["height"] < 12
+
+
+def test_models_that_do_not_read_are_told_before_the_verdicts(tmp_path: Path) -> None:
+    findings = small_findings(3)
+    assert "No arm beats" not in shown(findings, tmp_path / "read.html")
+    start = {"context_free_loss": 1.0}
+    trainings = tuple(dataclasses.replace(one, start=start) for one in findings.trainings)
+    text = shown(dataclasses.replace(findings, trainings=trainings), tmp_path / "unread.html")
+    told = "No arm beats 1.000, what is known without context: this study says nothing of masks"
+    assert text.count(told) == 1
+    assert text.index(told) < text.index("higher loss than dynamic")
+    measures = text[text.index("All measures") :]
+    assert re.search(r"dynamic\s+mlm_loss\s.*?\s+without context\s+mlm_loss\s+1\s", measures, re.S)
+
+
+def test_the_page_says_what_the_arms_are(tmp_path: Path) -> None:
+    assert (
+        "static-1: one masking of each instance, shown again in each epoch; static-4: 4 maskings "
+        "of each instance, shown in turn; static-10: 10 maskings of each instance, shown in turn; "
+        "dynamic: a new masking of each instance in each epoch."
+    ) in shown(small_findings(3), tmp_path / "page.html")
 
 
 def shown(findings: Findings, path: Path) -> str:
@@ -149,3 +190,36 @@ def test_columns_of_every_picture_are_distinct_and_filled() -> None:
     for chart in charts:
         assert len(set(chart.columns)) == len(chart.columns)
         assert {len(row) for row in chart.rows} == {len(chart.columns)}
+
+
+def labels(picture: str) -> list[str]:
+    """Return the numbers at the axes of a picture, as they are written."""
+    return re.findall(r">([+\u2212]?[0-9.]+%?)</text>", picture)
+
+
+def test_ticks_of_an_axis_have_as_many_digits() -> None:
+    findings = small_findings(2)
+    charts = [difference_chart(findings), *study_charts(findings)[:3]]
+    for chart in charts:
+        values = [text for text in labels(draw(chart)) if "." in text]
+        assert len(values) > 2, chart.title
+        assert len(set(values)) == len(values)
+        assert len({len(text.partition(".")[2]) for text in values}) == 1, values
+
+
+def test_an_arm_has_the_same_colour_in_every_picture() -> None:
+    findings = small_findings(2)
+    charts = [difference_chart(findings), *study_charts(findings)]
+    colors = {"static-1": 2, "static-4": 3, "static-10": 4, "dynamic": 1}
+    for chart in charts:
+        used = [
+            layer["encoding"]["color"]["scale"]
+            for layer in chart.spec["layer"]
+            if "color" in layer["encoding"]
+        ]
+        assert used, chart.title
+        for scale in used:
+            named = dict(zip(scale["domain"], scale["range"], strict=True))
+            assert named == {arm: f"var(--series-{n})" for arm, n in colors.items()}
+        fixed = {layer["mark"].get("color") for layer in chart.spec["layer"]}
+        assert not any("series" in (color or "") for color in fixed)

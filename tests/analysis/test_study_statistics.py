@@ -103,10 +103,46 @@ def test_one_seed_has_a_difference_and_no_interval() -> None:
     assert not found.is_shown
 
 
-def test_arms_that_are_the_same_training_do_not_differ() -> None:
-    (found,) = paired_differences({"arm": [2.0, 3.0]}, [2.0, 3.0])
-    assert (found.spread.low, found.spread.high, found.p_value) == (0.0, 0.0, 1.0)
+@pytest.mark.parametrize(
+    ("arm", "reference", "mean"),
+    [
+        ([2.0, 3.0], [2.0, 3.0], 0.0),
+        ([2.5, 3.5], [2.0, 3.0], 0.5),
+        # 3/7 - 2/7 and 6/7 - 5/7 are one number but for the last digit.
+        ([3 / 7, 6 / 7], [2 / 7, 5 / 7], 1 / 7),
+        ([0.1 + 0.2, 0.1 + 0.2, 0.3], [0.3, 0.3, 0.3], 0.0),
+    ],
+)
+def test_seeds_that_agree_exactly_prove_nothing(
+    arm: list[float], reference: list[float], mean: float
+) -> None:
+    (found,) = paired_differences({"arm": arm}, reference)
+    assert found.spread.mean == pytest.approx(mean, abs=1e-12)
+    assert found.spread.sd == 0.0
+    assert (found.spread.low, found.spread.high, found.p_value) == (None, None, None)
+    assert (found.adjusted_p, found.minimum_detectable) == (None, None)
     assert not found.is_shown
+
+
+@pytest.mark.parametrize("num_seeds", [2, 3])
+def test_equal_arms_of_rare_counts_are_told_apart_in_at_most_five_of_a_hundred_studies(
+    num_seeds: int,
+) -> None:
+    rng = np.random.default_rng(17)
+    accuracies = rng.binomial(30, 0.1, (NUM_STUDIES, 2, num_seeds)) / 30
+    studies = [paired_differences({"arm": a.tolist()}, r.tolist())[0] for a, r in accuracies]
+    num_agreeing = sum(one.spread.sd == 0.0 and one.spread.mean != 0.0 for one in studies)
+    assert num_agreeing > 10  # each of them once had a p of 0
+    _, high = bounds(0.05)
+    assert sum(one.is_shown for one in studies) <= high
+
+
+def test_an_arm_without_a_spread_counts_among_those_that_are_tested() -> None:
+    values = {"agreeing": [1.5, 2.5, 3.5], "other": [1.2, 2.1, 3.3]}
+    agreeing, other = paired_differences(values, [1.0, 2.0, 3.0])
+    assert agreeing.adjusted_p is None
+    assert other.p_value is not None
+    assert other.adjusted_p == pytest.approx(2 * other.p_value)
 
 
 def test_documents_that_agree_give_a_narrow_interval_and_few_documents_a_wide_one() -> None:

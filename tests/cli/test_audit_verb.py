@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 from tests.analysis.faults import only_mask_tokens, plant
 from tests.analysis.small_findings import small_findings, write_findings
+from tests.full_disk import files_end_at
 from tests.pipeline.small_corpora import (
     make_texts,
     small_build,
@@ -31,7 +32,7 @@ from clozemill.audit_rows import rows_printout
 from clozemill.audit_tables import audit_printout
 from clozemill.cli import cli
 from clozemill.pipeline.dataset import open_dataset
-from clozemill.pipeline.errors import ConfigError, RunError
+from clozemill.pipeline.errors import ConfigError, DatasetError, RunError
 from clozemill.values import p_value_text
 
 
@@ -263,13 +264,18 @@ def test_a_rate_that_is_none_is_refused(data: Path) -> None:
 
 def test_one_page_shows_the_audit_and_a_study(data: Path, tmp_path: Path) -> None:
     digests = {n: s.dataset_digest for n, s in open_dataset(data).manifest.splits.items()}
-    study = write_findings(tmp_path / "study", small_findings(3, dataset_digests=digests))
+    findings = small_findings(3, dataset_digests=digests)
+    start = {"context_free_loss": 1.0}
+    trainings = tuple(dataclasses.replace(one, start=start) for one in findings.trainings)
+    unread = dataclasses.replace(findings, trainings=trainings)
+    study = write_findings(tmp_path / "study", unread)
     page = tmp_path / "page.html"
     result = run(data, *only("actions"), "--quiet", "--html", page, "--study", study)
     assert result.return_value == 0
     text = page.read_text("utf-8")
     assert "1 of 1 questions passed" in text
     assert "Static against dynamic masking" in text
+    assert text.count("No arm beats 1.000") == 1
     assert "<h3>Validation MLM loss over steps</h3>" in text
     ids = re.findall(r' id="([^"]+)"', text)
     assert len(ids) > 20
@@ -297,3 +303,31 @@ def test_a_page_of_some_questions_says_so(data: Path, tmp_path: Path) -> None:
     run(data, *only("actions", "mask_rates"), "--quiet", "--html", page)
     told = f"Only 2 of {len(all_questions())} questions were asked: actions, mask_rates."
     assert told in page.read_text("utf-8")
+
+
+def test_a_page_of_a_sample_says_so_whatever_was_asked(data: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    told = []
+    for flags in ([], ["--sample", 1]):
+        run(data, *only("actions"), *flags, "--quiet", "--html", page)
+        told.append("Only a sample of the instances was asked about." in page.read_text("utf-8"))
+    assert told == [False, True]
+
+
+def test_a_page_never_replaces_the_dataset_and_nothing_is_asked_before(data: Path) -> None:
+    manifest = (data / "manifest.json").read_bytes()
+    result = run(data, *only("actions"), "--html", data / "manifest.json")
+    assert isinstance(result.exception, ConfigError)
+    assert str(result.exception).startswith(f"{data}/manifest.json lies inside the dataset {data},")
+    assert (data / "manifest.json").read_bytes() == manifest
+    assert (result.stdout, result.stderr) == ("", "")
+
+
+def test_answers_are_printed_even_if_the_page_cannot_be_written(data: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    with files_end_at(20_000):
+        result = run(data, *only("actions"), "--quiet", "--html", page)
+    assert isinstance(result.exception, DatasetError)
+    assert not page.exists()
+    assert "actions" in result.stdout
+    assert "1 passed" in result.stdout

@@ -61,6 +61,19 @@ def test_compare_prints_what_is_seen_what_is_lost_and_what_may_be_said(
     assert "<strong>one seed: no interval</strong>" in page.read_text("utf-8")
 
 
+def test_a_page_that_would_replace_something_is_refused_before_any_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "study"
+    command = ["compare", tmp_path, "--out", out, "--html", out / "study.json", *FLAGS]
+    monkeypatch.setattr(sys, "argv", ["clozemill", *map(str, command)])
+    with pytest.raises(SystemExit) as left:
+        cli.main()
+    assert left.value.code == 2
+    assert f"{out}/study.json lies among the files of the study" in capsys.readouterr().err
+    assert not out.exists()
+
+
 def test_variants_that_are_no_numbers_are_refused(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
