@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any
 
 import duckdb
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from clozemill.analysis.group_labels import group_label
 from clozemill.analysis.query import told_in_a_line
 from clozemill.analysis.questions import Kind, Question, all_questions, unmet_need
 from clozemill.analysis.verdicts import (
@@ -36,7 +36,7 @@ class Group:
     """A tested row of an answer."""
 
     label: str
-    """Which one, as `column value, column value`; empty where there is only one."""
+    """Which one, in words, token ids without their pieces; empty where there is only one."""
 
     observed: float
     """The count."""
@@ -265,7 +265,7 @@ def _group(asked: _Asked, row: int, threshold: float) -> Group:
         p_value, threshold, expected=float(expected[0]), trials=float(trials[0])
     )
     return Group(
-        label=_label(values.to_pylist()[0]),
+        label=group_label(values.to_pylist()[0]),
         observed=float(observed[0]),
         expected=float(expected[0]),
         p_value=float(asked.p_values[row]),
@@ -296,8 +296,3 @@ def p_values(kind: Kind, rows: pa.Table) -> NDArray[np.float64]:
 def _numbers(kind: Kind, rows: pa.Table) -> dict[str, NDArray[np.float64]]:
     names = ("observed", *_LAWS[kind])
     return {name: rows.column(name).cast(pa.float64()).to_numpy() for name in names}
-
-
-def _label(row: dict[str, Any]) -> str:
-    is_number = {"observed", "trials", "expected", "variance", "probability"}
-    return ", ".join(f"{name} {value}" for name, value in row.items() if name not in is_number)

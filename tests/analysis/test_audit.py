@@ -58,7 +58,7 @@ def test_groups_come_least_probable_first_and_pass_within_their_interval(data: P
     values = [group.p_value for group in answer.groups]
     assert values == sorted(values)
     first = answer.rows.slice(0, 1).to_pylist()[0]
-    assert answer.groups[0].label == f"split {first['split']}, token_id {first['token_id']}"
+    assert answer.groups[0].label == f"{first['split']}, token {first['token_id']}"
     assert answer.groups[0].observed == first["observed"]
     for group in answer.groups:
         assert group.low is not None
