@@ -133,6 +133,8 @@ _CONFIG: Spec = {
         "gridColor": "var(--rule)",
         "domainColor": "var(--strong-rule)",
         "tickColor": "var(--strong-rule)",
+        "labelOverlap": "greedy",
+        "labelSeparation": 8,
         "labelPadding": 4,
         "titlePadding": 8,
         "tickCount": 5,
