@@ -53,7 +53,9 @@ def open_database(
         ConfigError: The memory limit or the number of threads is none.
     """
     dataset = data if isinstance(data, Dataset) else open_dataset(data)
-    dataset.manifest.build_config()  # refuses settings that queries would stumble over
+    # Queries would stumble over settings that are none, or pass what they know nothing of.
+    dataset.manifest.build_config()
+    dataset.manifest.require("instances", "masks")
     tokenizer = load_tokenizer(dataset.tokenizer_path)
     connection = duckdb.connect(":memory:")
     connection.register("instance_rows", instance_rows(dataset, tokenizer, sample))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from clozemill.pipeline.config import SPLITS, BuildConfig
+from clozemill.pipeline.config import SPLITS, BuildConfig, Kind
 from clozemill.pipeline.errors import ConfigError, DatasetError
 from clozemill.pipeline.files import atomic_file, has_utf8_name, open_regular, printable
 from clozemill.pipeline.fingerprints import Fingerprints
@@ -116,20 +116,23 @@ class Manifest:
         """Return the settings the dataset was built with; inputs and the like are defaults.
 
         Raises:
-            DatasetError: A setting has a value that no build accepts, or one of instances and masks
-                is missing.
+            DatasetError: A setting has a value that no build accepts, or one of masks is missing.
         """
-        for name in BuildConfig().settings("instances", "masks"):
-            if name not in self.configuration:
-                raise DatasetError(
-                    f"the configuration in {MANIFEST_NAME} has no {name}; copy the dataset again."
-                )
+        self.require("masks")
         known = {item.name for item in dataclasses.fields(BuildConfig)}
         settings = {k: v for k, v in self.configuration.items() if k in known}
         try:
             return BuildConfig(**{name: _as_tuples(value) for name, value in settings.items()})
         except ConfigError as error:
             raise DatasetError(f"the configuration in {MANIFEST_NAME} is none: {error}") from error
+
+    def require(self, *kinds: Kind) -> None:
+        """Raise `DatasetError` unless every setting of these kinds is stated."""
+        for name in BuildConfig().settings(*kinds):
+            if name not in self.configuration:
+                raise DatasetError(
+                    f"the configuration in {MANIFEST_NAME} has no {name}; copy the dataset again."
+                )
 
     @property
     def files(self) -> tuple[Shard | DocumentsFile, ...]:

@@ -143,7 +143,7 @@ def test_what_failed_stands_first_with_its_rows(browser: Browser, failed: Writte
         assert page.locator("nav a").first.inner_text() == "What failed"
         failure = page.locator(".failure").filter(has_text="as often as asked?")
         expect(failure).to_contain_text("failed")
-        expect(failure.locator("tbody th").first).to_contain_text("split train, action")
+        expect(failure.locator("tbody th").first).to_contain_text("train, action")
         expect(failure.locator("table")).to_have_count(1)
         expect(failure).to_contain_text("A failure points to other probabilities than")
         expect(failure).to_contain_text("Exact: a binomial law for each action.")
