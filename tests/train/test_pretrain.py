@@ -208,7 +208,8 @@ def kill_tree(process: Any) -> None:
 
 @pytest.mark.slow
 def test_signal_saves_and_the_same_command_goes_on(built: BuiltDataset, tmp_path: Path) -> None:
-    settings = {"steps": 80, "checkpoint_every": 0}
+    # Many more than are waited for, or the last signal may come after the last step.
+    settings = {"steps": 240, "checkpoint_every": 0}
     pretrain(small_config(built().folder, tmp_path / "whole", **settings))
     command = arguments(built().folder, tmp_path / "run", **settings)
     for number, num_rows in ((signal.SIGTERM, 3), (signal.SIGHUP, 8), (signal.SIGINT, 12)):
