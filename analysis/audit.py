@@ -242,7 +242,10 @@ def _judge(asked: _Asked, rate: float) -> Answer:
         question=question,
         verdict=verdict,
         reason=reason,
-        groups=tuple(_group(asked, row, threshold) for row in order[:_SHOWN_GROUPS].tolist()),
+        groups=tuple(
+            tested_group(question.kind, asked.rows.slice(row, 1), threshold)
+            for row in order[:_SHOWN_GROUPS].tolist()
+        ),
         num_groups=num_groups,
         threshold=threshold,
         num_rows=asked.num_rows,
@@ -250,25 +253,24 @@ def _judge(asked: _Asked, rate: float) -> Answer:
     )
 
 
-def _group(asked: _Asked, row: int, threshold: float) -> Group:
-    """Return a tested row with the counts that pass."""
-    kind, values = asked.question.kind, asked.rows.slice(row, 1)
-    numbers = _numbers(kind, values)
-    observed, trials = numbers.pop("observed"), numbers["trials"]
+def tested_group(kind: Kind, row: pa.Table, threshold: float) -> Group:
+    """Return a row of an answer of a tested kind, a table of one, with the counts that pass."""
+    numbers = _numbers(kind, row)
+    trials = numbers["trials"]
     expected = numbers["expected"] if "expected" in numbers else trials * numbers["probability"]
 
     def p_value(count: float) -> float:
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return float(_TESTS[kind](np.array([count]), **numbers)[0])
+        return float(_tested(kind, {**numbers, "observed": np.array([count])})[0])
 
     low, high = passing_counts(
         p_value, threshold, expected=float(expected[0]), trials=float(trials[0])
     )
+    observed = float(numbers["observed"][0])
     return Group(
-        label=group_label(values.to_pylist()[0]),
-        observed=float(observed[0]),
+        label=group_label(row.to_pylist()[0]),
+        observed=observed,
         expected=float(expected[0]),
-        p_value=float(asked.p_values[row]),
+        p_value=p_value(observed),
         low=low,
         high=high,
     )
@@ -289,8 +291,12 @@ _LAWS: dict[Kind, tuple[str, ...]] = {
 
 def p_values(kind: Kind, rows: pa.Table) -> NDArray[np.float64]:
     """Return the p-value of each row (G,) of an answer of a tested kind."""
+    return _tested(kind, _numbers(kind, rows))
+
+
+def _tested(kind: Kind, numbers: dict[str, NDArray[np.float64]]) -> NDArray[np.float64]:
     with np.errstate(divide="ignore", invalid="ignore"):
-        return _TESTS[kind](**_numbers(kind, rows))
+        return _TESTS[kind](**numbers)
 
 
 def _numbers(kind: Kind, rows: pa.Table) -> dict[str, NDArray[np.float64]]:

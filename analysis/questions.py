@@ -107,6 +107,7 @@ UNMET: dict[str, str] = {
 }
 """Why a question is not asked, by the need that is not met."""
 
+
 WHOLE = "whole"
 """The need of a question that a sample cannot answer."""
 
@@ -175,6 +176,11 @@ def unmet_need(question: Question, manifest: Manifest, *, is_sample: bool = Fals
         if is_met == (name != need):
             return need
     return None
+
+
+def unasked(reason: str) -> str:
+    """Return in words why a question was not asked, of a reason such as `needs pairs`."""
+    return UNMET.get(reason.removeprefix("needs "), reason)
 
 
 def _is_hashed_split(configuration: dict[str, Any]) -> bool:

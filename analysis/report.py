@@ -16,7 +16,7 @@ from clozemill.analysis.audit import Answer, AuditReport
 from clozemill.analysis.charts import draw, read_page_file, require_libraries
 from clozemill.analysis.dataset_charts import dataset_charts
 from clozemill.analysis.ledger_flow import document_flow, token_flow
-from clozemill.analysis.questions import UNMET, all_questions
+from clozemill.analysis.questions import all_questions, unasked
 from clozemill.analysis.report_examples import choose_examples
 from clozemill.analysis.report_file import MARK
 from clozemill.analysis.study_charts import difference_chart, study_charts
@@ -224,7 +224,7 @@ class Cells:
 def answer_cells(answer: Answer) -> Cells:
     """Return what was observed, what was expected and what would pass."""
     if answer.verdict in ("figures", "not asked"):
-        reason = _unasked(answer.reason) or f"{answer.num_rows:,} rows of figures"
+        reason = unasked(answer.reason) or f"{answer.num_rows:,} rows of figures"
         return Cells(observed="", expected="", passes=reason)
     if not answer.groups:
         return Cells(observed=cell(answer.num_rows), expected="0", passes="no row")
@@ -235,11 +235,6 @@ def answer_cells(answer: Answer) -> Cells:
         passes=f"{cell(group.low)} to {cell(group.high)}",
         label=visible(group.label),
     )
-
-
-def _unasked(reason: str) -> str:
-    """Return in words why a question was not asked, of a reason such as `needs pairs`."""
-    return UNMET.get(reason.removeprefix("needs "), reason)
 
 
 def _groups_text(answer: Answer) -> str:

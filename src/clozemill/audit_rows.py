@@ -1,16 +1,16 @@
 """The rows of an audit's answers: which group each is of, what would pass, and which fail."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 
-from clozemill.analysis.audit import Answer, AuditReport, p_values
+from clozemill.analysis.audit import Answer, AuditReport, p_values, tested_group
 from clozemill.analysis.group_labels import JUDGED, group_label, value_words
-from clozemill.analysis.verdicts import passing_counts
-from clozemill.audit_tables import interval_text, unasked
+from clozemill.analysis.questions import unasked
+from clozemill.audit_tables import interval_text
 from clozemill.printouts import Printout
 from clozemill.query_tables import grid
 from clozemill.values import cell, figure, p_value_text, plain, printable
@@ -67,41 +67,23 @@ def _answer_text(answer: Answer, pieces: Sequence[str], width: int | None) -> st
 
 def _tested(answer: Answer, shown: pa.Table, pieces: Sequence[str], width: int | None) -> str:
     names = ["group", "observed", "trials", "expected", "passes", "p", "verdict"]
-    values = p_values(answer.question.kind, shown).tolist()
+    groups = [
+        tested_group(answer.question.kind, shown.slice(place, 1), answer.threshold)
+        for place in range(shown.num_rows)
+    ]
     rows = [
         [
             printable(group_label(row, pieces)) or "all",
             figure(row["observed"]),
             figure(row["trials"]),
-            figure(_expected(row)),
-            interval_text(*_bounds(answer, shown.slice(place, 1), row)),
-            p_value_text(value),
-            "" if value >= answer.threshold else "fails",
+            figure(group.expected),
+            interval_text(group.low, group.high),
+            p_value_text(group.p_value),
+            "" if group.p_value >= answer.threshold else "fails",
         ]
-        for place, (row, value) in enumerate(zip(shown.to_pylist(), values, strict=True))
+        for row, group in zip(shown.to_pylist(), groups, strict=True)
     ]
     return grid(names, rows, right=(1, 2, 3, 5), width=width)
-
-
-def _expected(row: Mapping[str, Any]) -> float:
-    if "expected" in row:
-        return float(row["expected"])
-    return float(row["trials"]) * float(row["probability"])
-
-
-def _bounds(
-    answer: Answer, one: pa.Table, row: Mapping[str, Any]
-) -> tuple[float | None, float | None]:
-    """Return the least and the largest count that pass in a row."""
-    place = one.column_names.index("observed")
-
-    def p_value(count: float) -> float:
-        changed = one.set_column(place, "observed", pa.array([count]))
-        return float(p_values(answer.question.kind, changed)[0])
-
-    return passing_counts(
-        p_value, answer.threshold, expected=_expected(row), trials=float(row["trials"])
-    )
 
 
 def _plain(shown: pa.Table, width: int | None) -> str:

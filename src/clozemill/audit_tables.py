@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from clozemill.analysis.audit import Answer, AuditReport, Group
 from clozemill.analysis.group_labels import group_label
 from clozemill.analysis.headlines import headline
-from clozemill.analysis.questions import UNMET, Question
+from clozemill.analysis.questions import Question, unasked
 from clozemill.printouts import Printout
 from clozemill.values import figure, frequency, p_value_text, printable
 
@@ -49,12 +49,6 @@ def sql_printout(questions: Sequence[Question]) -> Printout:
     """Return the SQL of questions."""
     found = {question.name: question.sql for question in questions}
     return Printout(data={"sql": found}, text="\n".join(found.values()))
-
-
-def unasked(reason: str) -> str:
-    """Return in words why a question was not asked, of a reason such as `needs pairs`."""
-    need = reason.removeprefix("needs ")
-    return UNMET.get(need, reason)
 
 
 def interval_text(low: float | None, high: float | None) -> str:

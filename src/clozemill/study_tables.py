@@ -1,6 +1,5 @@
 """What a person sees of a study: what it will do, and what it has found."""
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,8 +15,10 @@ from clozemill.analysis.study_findings import (
     study_warnings,
 )
 from clozemill.analysis.study_plan import StudyPlan, Training
+from clozemill.printing import tell
 from clozemill.printouts import Printout, new_table, render
 from clozemill.train.json_records import to_json
+from clozemill.values import fixed, percent
 
 
 def plan_text(plan: StudyPlan) -> str:
@@ -46,8 +47,7 @@ def _seeds(count: int) -> str:
 
 def tell_training(training: Training, number: int, total: int) -> None:
     """Say on standard error which training is due."""
-    text = f"training {number} of {total}: {training.arm.name}, seed {training.seed}"
-    print(text, file=sys.stderr, flush=True)
+    tell(f"training {number} of {total}: {training.arm.name}, seed {training.seed}")
 
 
 def study_printout(findings: Findings, out: Path) -> Printout:
@@ -75,11 +75,11 @@ def _seen_table(findings: Findings) -> Table:
         )
         table.add_row(
             arm,
-            _percent(share.observed),
-            _percent(share.expected),
-            _percent(repeats.observed),
-            _number(entropy.observed),
-            _number(entropy.expected),
+            percent(share.observed),
+            percent(share.expected),
+            percent(repeats.observed),
+            fixed(entropy.observed),
+            fixed(entropy.expected),
         )
     return table
 
@@ -95,16 +95,16 @@ def _losses_table(findings: Findings) -> Table:
         loss = found[arm, PRIMARY]
         cells = [
             arm,
-            _number(loss.mean),
-            _number(loss.sd),
-            _number(found[arm, "mask_only_loss"].mean),
-            _percent(found[arm, "mlm_accuracy"].mean),
+            fixed(loss.mean),
+            fixed(loss.sd),
+            fixed(found[arm, "mask_only_loss"].mean),
+            percent(found[arm, "mlm_accuracy"].mean),
         ]
         if has_pairs:
-            cells.append(_percent(found[arm, "nsp_accuracy"].mean))
+            cells.append(percent(found[arm, "nsp_accuracy"].mean))
         table.add_row(*cells)
     if findings.context_free_loss is not None:
-        table.add_row(LINE_NAME, _number(findings.context_free_loss))
+        table.add_row(LINE_NAME, fixed(findings.context_free_loss))
     return table
 
 
@@ -134,8 +134,8 @@ def _cells(one: Comparison, reference: str) -> list[str]:
         one.difference.arm,
         f"{spread.mean:+.4f}",
         _interval(spread.low, spread.high),
-        _number(one.difference.adjusted_p),
-        _number(one.difference.minimum_detectable, digits=4),
+        fixed(one.difference.adjusted_p),
+        fixed(one.difference.minimum_detectable, digits=4),
         "-" if noise is None else _interval(noise.low, noise.high),
         one.verdict.replace(f" than {reference}", ""),  # the title names it
     ]
@@ -143,11 +143,3 @@ def _cells(one: Comparison, reference: str) -> list[str]:
 
 def _interval(low: float | None, high: float | None) -> str:
     return "-" if low is None or high is None else f"{low:+.4f}, {high:+.4f}"
-
-
-def _number(value: float | None, *, digits: int = 3) -> str:
-    return "-" if value is None else f"{value:.{digits}f}"
-
-
-def _percent(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1%}"
