@@ -192,7 +192,8 @@ def _fill_masks(
     overlay = 0
     for instance in range(batch.starts.size - 1):
         tokens = batch.input_ids[batch.starts[instance] : batch.starts[instance + 1]]
-        num_maskable, num_groups = _find_maskable(tokens, rule, scratch)
+        num_maskable = _find_maskable(tokens, rule.is_special, scratch.maskable)
+        num_groups = _find_words(tokens, rule, scratch) if rule.is_word else 0
         row = _Row(tokens, num_maskable, num_groups)
         low, high = instance_ids[instance]
         identity = draws.identity_key(rule.seed, low, high)
@@ -215,8 +216,20 @@ def _variant_keys(identity: np.uint64, variant: int) -> _Keys:
 
 
 @njit
-def _find_maskable(tokens: NDArray[Any], rule: MaskRule, scratch: _Scratch) -> tuple[int, int]:
-    """List maskable positions and words of an instance; return how many there are of each."""
+def _find_maskable(
+    tokens: NDArray[Any], is_special: NDArray[np.bool_], maskable: NDArray[np.int64]
+) -> int:
+    """List the maskable positions of an instance; return how many there are."""
+    num_maskable = 0
+    for position in range(tokens.size):
+        maskable[num_maskable] = position
+        num_maskable += not is_special[tokens[position]]
+    return num_maskable
+
+
+@njit
+def _find_words(tokens: NDArray[Any], rule: MaskRule, scratch: _Scratch) -> int:
+    """List where words start among the maskable positions; return how many there are."""
     num_maskable = 0
     num_groups = 0
     is_after_special = True
@@ -228,11 +241,10 @@ def _find_maskable(tokens: NDArray[Any], rule: MaskRule, scratch: _Scratch) -> t
         if is_after_special or not rule.is_continuation[token]:
             scratch.group_starts[num_groups] = num_maskable
             num_groups += 1
-        scratch.maskable[num_maskable] = position
         num_maskable += 1
         is_after_special = False
     scratch.group_starts[num_groups] = num_maskable
-    return num_maskable, num_groups
+    return num_groups
 
 
 @njit
