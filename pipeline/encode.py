@@ -14,6 +14,7 @@ from clozemill.pipeline import wordtable
 from clozemill.pipeline.errors import TokenizerError
 from clozemill.pipeline.instances import starts_of
 from clozemill.pipeline.tokenizer import PretrainingTokenizer, backend_steps
+from clozemill.pipeline.wordcuts import cut_words
 from clozemill.pipeline.words import (
     MAX_WORDS,
     empty_table,
@@ -24,7 +25,7 @@ from clozemill.pipeline.words import (
 )
 from clozemill.pipeline.wordtable import Trie
 
-CHUNK_BYTES = 1 << 20
+CHUNK_BYTES = 1 << 18
 """Sentences are looked up this many bytes at a time, which keeps the working arrays in cache."""
 
 _BLANKS = " \t\n\r"
@@ -59,7 +60,19 @@ class Encoder:
 
     def encode(self, sentences: Sequence[str]) -> Encoded:
         """Return the ids of sentences; a special token found in running text becomes unk."""
-        bare = [sentence.strip(_BLANKS) for sentence in sentences]
+        return self.encode_utf8(*utf8(sentences))
+
+    def encode_utf8(self, text: NDArray[np.uint8], starts: NDArray[np.int64]) -> Encoded:
+        """Return the ids of sentences that are given as UTF-8.
+
+        Args:
+            text: uint8 (B,): the bytes of all sentences, end to end.
+            starts: (S + 1,): where each sentence starts in `text`.
+        """
+        bare = [
+            text[start:end].tobytes().decode().strip(_BLANKS)
+            for start, end in itertools.pairwise(starts.tolist())
+        ]
         spaced = [self._prefix + sentence if sentence else "" for sentence in bare]
         encoded = _encode_plain(self.tokenizer, spaced)
         is_reserved = self._is_reserved[encoded.token_ids]
@@ -98,25 +111,26 @@ class WordEncoder(Encoder):
         self._table = empty_table(max_words)
         self._reserved_words: dict[int, int] = {}
 
-    def encode(self, sentences: Sequence[str]) -> Encoded:
-        """Return the ids of sentences; a special token found in running text becomes unk."""
-        if not sentences:
+    def encode_utf8(self, text: NDArray[np.uint8], starts: NDArray[np.int64]) -> Encoded:
+        """Return the ids of sentences: see `Encoder.encode_utf8`."""
+        if len(starts) == 1:
             return Encoded(np.empty(0, self.tokenizer.token_dtype), np.zeros(1, np.int64))
-        parts = list(self._encode_all(sentences))
+        parts = list(self._encode_all(text, starts))
         if len(parts) == 1:
             return parts[0]
         lengths = np.concatenate([np.diff(part.starts) for part in parts])
         return Encoded(np.concatenate([part.token_ids for part in parts]), starts_of(lengths))
 
-    def _encode_all(self, sentences: Sequence[str]) -> Iterator[Encoded]:
-        text, offsets = utf8(sentences)
-        first, num_sentences = 0, len(sentences)
+    def _encode_all(
+        self, text: NDArray[np.uint8], starts: NDArray[np.int64]
+    ) -> Iterator[Encoded]:
+        first, num_sentences = 0, len(starts) - 1
         while first < num_sentences:
-            limit = offsets[first] + CHUNK_BYTES
-            last = max(first + 1, int(np.searchsorted(offsets, limit, "right")) - 1)
-            chunk = self._look_up(text, offsets[first : last + 1])
+            limit = starts[first] + CHUNK_BYTES
+            last = max(first + 1, int(np.searchsorted(starts, limit, "right")) - 1)
+            chunk = self._look_up(text, starts[first : last + 1])
             if chunk is None:
-                yield super().encode(sentences[first : first + 1])
+                yield super().encode_utf8(text, starts[first : first + 2])
                 first += 1
                 continue
             yield chunk
@@ -125,19 +139,16 @@ class WordEncoder(Encoder):
     def _look_up(self, text: NDArray[np.uint8], offsets: NDArray[np.int64]) -> Encoded | None:
         """Return the ids of the first sentences, as many as the table takes; None for none."""
         num_before = int(self._table.sizes[0])
-        num_bytes = offsets[-1] - offsets[0]
-        marks = np.empty(num_bytes + 8, np.uint8)
-        word_ids = np.empty(num_bytes, np.int32)
-        word_ends = np.empty(len(offsets) - 1, np.int64)
-        done = wordtable.scan_words(
-            text, offsets, self._splitting, self._table, marks, word_ids, word_ends
-        )
+        cuts = cut_words(text, offsets, self._splitting)
+        word_ids = np.empty(len(cuts.starts), np.int32)
+        num_found = wordtable.find_words(text, cuts, self._table, word_ids)
         self._resolve(num_before)
+        done = int(np.searchsorted(cuts.sentence_ends, num_found, "right"))
         if done == 0:
             self._table = empty_table(self._max_words)
             self._reserved_words.clear()
             return self._look_up(text, offsets) if num_before else None
-        word_ends = word_ends[:done]
+        word_ends = cuts.sentence_ends[:done]
         word_ids = word_ids[: word_ends[-1]]
         self._count_specials(word_ids)
         return self._gather(word_ids, word_ends)

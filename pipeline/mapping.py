@@ -201,12 +201,19 @@ def _tokenize(documents: list[Document], task: MapTask, encoder: Encoder) -> Par
 def _encode(
     documents: list[Document], sentence_rule: str, encoder: Encoder
 ) -> tuple[Encoded, NDArray[np.int64]]:
-    """Return all sentences as ids, and where documents end among them; empties the list."""
-    sentences: list[str] = []
+    """Return all sentences as ids, and where documents end among them; empties the list.
+
+    Sentences are brought into UTF-8 document by document, while the processor's cache holds them.
+    """
+    texts: list[bytes] = []
+    lengths: list[int] = []
     counts: list[int] = []
     documents.reverse()
     while documents:
         found = find_sentences(documents.pop().text, sentence_rule)
-        sentences += found
-        counts.append(len(found))
-    return encoder.encode(sentences), starts_of(counts)
+        sentences = [sentence.encode() for sentence in found]
+        texts.append(b"".join(sentences))
+        lengths += map(len, sentences)
+        counts.append(len(sentences))
+    text = np.frombuffer(b"".join(texts), np.uint8)
+    return encoder.encode_utf8(text, starts_of(lengths)), starts_of(counts)

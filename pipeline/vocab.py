@@ -21,6 +21,7 @@ from clozemill.pipeline.errors import TokenizerError
 from clozemill.pipeline.tokenizer import PretrainingTokenizer, make_tokenizer
 from clozemill.pipeline.tokenizer_files import MAX_WORD_CHARACTERS, wordpiece_state
 from clozemill.pipeline.vocab_settings import VocabularySettings
+from clozemill.pipeline.wordcuts import cut_words
 from clozemill.pipeline.words import empty_table, make_splitting, utf8, word_rules
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -142,12 +143,11 @@ class _WordCounter:
     def _count(self, texts: list[str]) -> None:
         text, offsets = utf8(texts)
         while len(offsets) > 1:
-            word_ids = np.empty(offsets[-1] - offsets[0], np.int32)
-            ends = np.empty(len(offsets) - 1, np.int64)
-            marks = np.empty(len(word_ids) + 8, np.uint8)
-            done = wordtable.scan_words(
-                text, offsets, self._splitting, self._table, marks, word_ids, ends
-            )
+            cuts = cut_words(text, offsets, self._splitting)
+            word_ids = np.empty(len(cuts.starts), np.int32)
+            num_found = wordtable.find_words(text, cuts, self._table, word_ids)
+            ends = cuts.sentence_ends
+            done = int(np.searchsorted(ends, num_found, "right"))
             if done:
                 found = np.bincount(word_ids[: ends[done - 1]])
                 self._in_table[: len(found)] += found

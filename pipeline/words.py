@@ -23,9 +23,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from tokenizers import models
 
-from clozemill.pipeline import wordtable
+from clozemill.pipeline import wordcuts
 from clozemill.pipeline.tokenizer import PretrainingTokenizer, backend_steps
-from clozemill.pipeline.wordtable import Splitting, WordTable
+from clozemill.pipeline.wordcuts import Splitting
+from clozemill.pipeline.wordtable import WordTable
 
 MAX_WORDS = 1 << 20
 """A word table holds at most so many words, of 16 bytes on average. Real text brings new words
@@ -83,22 +84,22 @@ def word_rules(tokenizer: PretrainingTokenizer) -> WordRules:
 
 def make_splitting(rules: WordRules) -> Splitting:
     """Return where words end under some rules."""
-    byte_kinds = np.full(256, wordtable.INSIDE, np.uint8)
-    byte_kinds[list(b" \t\n\r")] = wordtable.BLANK
-    byte_kinds[list(_ASCII_PUNCTUATION)] = wordtable.ALONE
+    byte_kinds = np.full(256, wordcuts.INSIDE, np.uint8)
+    byte_kinds[list(b" \t\n\r")] = wordcuts.BLANK
+    byte_kinds[list(_ASCII_PUNCTUATION)] = wordcuts.ALONE
     if rules.is_composed:
-        byte_kinds[list(_COMPOSED)] = wordtable.INSIDE
+        byte_kinds[list(_COMPOSED)] = wordcuts.INSIDE
     stands_alone = np.zeros(1 << 16, np.bool_)
     for first, last in _ALONE_RANGES + _IDEOGRAPH_RANGES * rules.has_padded_ideographs:
         stands_alone[first : last + 1] = True
-        byte_kinds[0xE0 | first >> 12 : (0xE0 | last >> 12) + 1] = wordtable.WIDE
+        byte_kinds[0xE0 | first >> 12 : (0xE0 | last >> 12) + 1] = wordcuts.WIDE
     return Splitting(byte_kinds, stands_alone)
 
 
 def empty_table(max_words: int = MAX_WORDS) -> WordTable:
     """Return a word table without words, with room for a power of two of them."""
     return WordTable(
-        slots=np.zeros((2 * max_words, 2), np.uint64),
+        slots=np.zeros((2 * max_words, 3), np.uint64),
         word_starts=np.zeros(max_words + 1, np.int64),
         word_bytes=np.empty(_BYTES_PER_WORD * max_words, np.uint8),
         piece_spans=np.zeros((max_words, 2), np.int64),

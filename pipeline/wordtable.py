@@ -10,34 +10,23 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from clozemill.pipeline.jit import lean_kernel, lean_njit, load_word, lowest_one
+from clozemill.pipeline.jit import lean_kernel, lean_njit, load_word
+from clozemill.pipeline.wordcuts import Cuts
 
 _PRIME = np.uint64(0xD6E8FEB86659FD93)
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 _LONG = np.uint64(0xFF00000000000000)
-_SHORT = 7
+_ONE = np.uint64(1)
+_SHORT = 15
+"""A word of at most so many bytes is its own key."""
 _NODE = 0xFFFFFFFF
-
-INSIDE, BLANK, ALONE, WIDE = 0, 1, 2, 3
-"""What a byte does to a word: goes on, ends it, is a word itself, or opens a character of three
-bytes that is, or may be, a word itself."""
-
-
-class Splitting(NamedTuple):
-    """Where words end."""
-
-    byte_kinds: NDArray[np.uint8]
-    """(256,): one of INSIDE, BLANK, ALONE, WIDE for every byte."""
-
-    stands_alone: NDArray[np.bool_]
-    """(65536,): code points of three UTF-8 bytes that are a word of their own."""
 
 
 class WordTable(NamedTuple):
     """Words seen so far, found by their bytes, and their pieces (W words at most)."""
 
     slots: NDArray[np.uint64]
-    """(power of two >= 2 W, 2): open addressing; a word's key, and its place + 1, 0 if empty."""
+    """(power of two >= 2 W, 3): open addressing; a word's key, and its place + 1, 0 if empty."""
 
     word_starts: NDArray[np.int64]
     """(W + 1,): where each word starts in `word_bytes`."""
@@ -66,150 +55,107 @@ class Trie(NamedTuple):
 
 
 @lean_kernel
-def scan_words(
+def find_words(
     text: NDArray[np.uint8],
-    offsets: NDArray[np.int64],
-    splitting: Splitting,
+    cuts: Cuts,
     table: WordTable,
-    marks: NDArray[np.uint8],
     word_ids: NDArray[np.int32],
-    word_ends: NDArray[np.int64],
 ) -> int:
-    """Split sentences into words, adding unseen ones to the table.
+    """Look words up, adding unseen ones to the table.
 
     Args:
-        text: UTF-8 bytes of all sentences.
-        offsets: (S + 1,): where each sentence starts in `text`.
-        splitting: Where words end.
+        text: The bytes that hold the words.
+        cuts: Where they are.
         table: Changed in place: unseen words are added, still without pieces.
-        marks: Room for a mark for every byte of the sentences, and eight more.
-        word_ids: Filled with the words' places in the table; at least as long as the text.
-        word_ends: (S,): filled with where each sentence's words end in `word_ids`.
+        word_ids: (W,): filled with the words' places in the table.
 
     Returns:
-        How many sentences were done; fewer than S if the table became full.
+        How many words were looked up; fewer than W if the table became full.
     """
-    base = offsets[0]
-    _mark_ends(text, base, offsets[-1], splitting.byte_kinds, splitting.stands_alone, marks)
-    num_found = 0
-    for sentence in range(len(offsets) - 1):
-        place, end = offsets[sentence], offsets[sentence + 1]
-        while place < end:
-            start = place
-            place = min(_next_mark(marks, start - base, end - base) + base, end)
-            if place == start:
-                mark = marks[start - base]
-                place += 3 if mark == WIDE else 1
-                if mark == BLANK:
-                    continue
-            key = _word_key(text, start, place)
-            slot = _slot(text, start, place, key, table.slots, table.word_starts, table.word_bytes)
-            if table.slots[slot, 1] == 0 and not _add(text, start, place, key, slot, table):
-                return sentence
-            word_ids[num_found] = table.slots[slot, 1] - np.uint64(1)
-            num_found += 1
-        word_ends[sentence] = num_found
-    return len(offsets) - 1
+    for i in range(len(cuts.starts)):
+        start, end = cuts.starts[i], cuts.ends[i]
+        low, high = _key(text, start, end)
+        slot = _slot(text, start, low, high, end - start, table)
+        if table.slots[slot, 2] == 0 and not _add(text, start, end, low, high, slot, table):
+            return i
+        word_ids[i] = table.slots[slot, 2] - _ONE
+    return len(cuts.starts)
 
 
 @lean_njit
-def _mark_ends(
-    text: NDArray[np.uint8],
-    first: int,
-    last: int,
-    byte_kinds: NDArray[np.uint8],
-    stands_alone: NDArray[np.bool_],
-    marks: NDArray[np.uint8],
-) -> None:
-    """Write what each byte does to a word; eight more marks at the end save a check later."""
-    for place in range(first, last):
-        kind = byte_kinds[text[place]]
-        if kind == WIDE and not stands_alone[_code_point(text, place)]:
-            kind = np.uint8(INSIDE)
-        marks[place - first] = kind
-    marks[last - first : last - first + 8] = BLANK
-
-
-@lean_njit
-def _next_mark(marks: NDArray[np.uint8], place: int, end: int) -> int:
-    """Return the first place from `place` on that is not inside a word, or one past the end."""
-    found = load_word(marks, place)
-    while found == 0:
-        if place + 8 >= end:
-            return end
-        place += 8
-        found = load_word(marks, place)
-    return place + (lowest_one(found) >> 3)
-
-
-@lean_njit
-def _word_key(text: NDArray[np.uint8], start: int, end: int) -> np.uint64:
-    """Return a word itself if it has up to seven bytes, else a hash; the top byte tells."""
+def _key(text: NDArray[np.uint8], start: int, end: int) -> tuple[np.uint64, np.uint64]:
+    """Return a word itself if it has up to fifteen bytes, else a hash; the top byte tells."""
     length = end - start
-    if length <= _SHORT and start + 8 <= len(text):
-        bits = np.uint64(length) << np.uint64(3)
-        letters = load_word(text, start) & ((np.uint64(1) << bits) - np.uint64(1))
-        return letters | np.uint64(length) << np.uint64(56)
-    key = np.uint64(0)
+    if length <= _SHORT and start + 16 <= len(text):
+        low = load_word(text, start) & _lowest_bytes(min(length, 8))
+        high = load_word(text, start + 8) & _lowest_bytes(max(length, 8) - 8)
+        return low, high | np.uint64(length) << np.uint64(56)
+    low = high = np.uint64(0)
     if length <= _SHORT:
-        for place in range(end - 1, start - 1, -1):
-            key = key << np.uint64(8) | np.uint64(text[place])
-        return key | np.uint64(length) << np.uint64(56)
+        for place in range(end - 1, start + 7, -1):
+            high = high << np.uint64(8) | np.uint64(text[place])
+        for place in range(min(end, start + 8) - 1, start - 1, -1):
+            low = low << np.uint64(8) | np.uint64(text[place])
+        return low, high | np.uint64(length) << np.uint64(56)
     for place in range(start, end - 8, 8):
-        key = (key ^ load_word(text, place)) * _PRIME
-        key ^= key >> np.uint64(32)
-    key = (key ^ load_word(text, end - 8)) * _PRIME
-    key ^= key >> np.uint64(32)
-    return key | _LONG
+        low = (low ^ load_word(text, place)) * _PRIME
+        low ^= low >> np.uint64(32)
+    low = (low ^ load_word(text, end - 8)) * _PRIME
+    return low ^ low >> np.uint64(32), _LONG
+
+
+@lean_njit
+def _lowest_bytes(count: int) -> np.uint64:
+    """Return a word whose lowest bytes, up to eight, are all ones."""
+    half = np.uint64(4 * count)  # a shift by 64 is none
+    return (((_ONE << half) << half) - _ONE)
 
 
 @lean_njit
 def _slot(
     text: NDArray[np.uint8],
     start: int,
-    end: int,
-    key: np.uint64,
-    slots: NDArray[np.uint64],
-    word_starts: NDArray[np.int64],
-    word_bytes: NDArray[np.uint8],
+    low: np.uint64,
+    high: np.uint64,
+    length: int,
+    table: WordTable,
 ) -> np.uint64:
     """Return the slot of a word, or the empty one where it would go."""
+    slots = table.slots
     mask = np.uint64(len(slots) - 1)
-    slot = (key * _MIX) >> np.uint64(32) & mask
-    while slots[slot, 1] != 0:
-        if slots[slot, 0] == key:
-            if key < _LONG:
+    slot = ((low ^ high * _PRIME) * _MIX) >> np.uint64(32) & mask
+    while slots[slot, 2] != 0:
+        if slots[slot, 0] == low and slots[slot, 1] == high:
+            if high < _LONG or _is_same(text, start, length, slots[slot, 2] - _ONE, table):
                 break
-            first = word_starts[slots[slot, 1] - np.uint64(1)]
-            length = word_starts[slots[slot, 1]] - first
-            if length == end - start and _is_same(text, start, word_bytes, first, length):
-                break
-        slot = (slot + np.uint64(1)) & mask
+        slot = (slot + _ONE) & mask
     return slot
 
 
 @lean_njit
 def _is_same(
-    text: NDArray[np.uint8], start: int, other: NDArray[np.uint8], first: int, length: int
+    text: NDArray[np.uint8], start: int, length: int, word: np.uint64, table: WordTable
 ) -> bool:
-    """Compare words of eight bytes or more."""
+    """Compare a word of eight bytes or more with one in the table."""
+    first = table.word_starts[word]
+    if table.word_starts[word + _ONE] - first != length:
+        return False
     for place in range(0, length - 8, 8):
-        if load_word(text, start + place) != load_word(other, first + place):
+        if load_word(text, start + place) != load_word(table.word_bytes, first + place):
             return False
     last = length - 8
-    return bool(load_word(text, start + last) == load_word(other, first + last))
-
-
-@lean_njit
-def _code_point(text: NDArray[np.uint8], place: int) -> int:
-    """Return the code point of three UTF-8 bytes."""
-    first, second, third = text[place], text[place + 1], text[place + 2]
-    return int((first & 15) << 12 | (second & 63) << 6 | (third & 63))
+    return bool(load_word(text, start + last) == load_word(table.word_bytes, first + last))
 
 
 @lean_njit
 def _add(
-    text: NDArray[np.uint8], start: int, end: int, key: np.uint64, slot: np.uint64, table: WordTable
+    text: NDArray[np.uint8],
+    start: int,
+    end: int,
+    low: np.uint64,
+    high: np.uint64,
+    slot: np.uint64,
+    table: WordTable,
 ) -> bool:
     """Add a word at an empty slot; return whether there was room."""
     word = table.sizes[0]
@@ -220,8 +166,9 @@ def _add(
         table.word_bytes[first + place - start] = text[place]
     table.word_starts[word + 1] = first + end - start
     table.sizes[0] = word + 1
-    table.slots[slot, 0] = key
-    table.slots[slot, 1] = np.uint64(word + 1)
+    table.slots[slot, 0] = low
+    table.slots[slot, 1] = high
+    table.slots[slot, 2] = np.uint64(word + 1)
     return True
 
 
