@@ -24,7 +24,7 @@ from clozemill.pipeline.instances import starts_of
 from clozemill.pipeline.known_tokenizer import load_known_tokenizer
 from clozemill.pipeline.parts import DocumentFacts, PartColumns, write_part
 from clozemill.pipeline.read import ReadOptions, ReadTally, read_documents
-from clozemill.pipeline.sentences import find_sentences
+from clozemill.pipeline.sentences import byte_starts, sentence_lengths
 
 PART_CHARACTERS = 16 << 20
 """Text held by a task before it writes a part; also bounds the sentences in memory."""
@@ -201,19 +201,16 @@ def _tokenize(documents: list[Document], task: MapTask, encoder: Encoder) -> Par
 def _encode(
     documents: list[Document], sentence_rule: str, encoder: Encoder
 ) -> tuple[Encoded, NDArray[np.int64]]:
-    """Return all sentences as ids, and where documents end among them; empties the list.
-
-    Sentences are brought into UTF-8 document by document, while the processor's cache holds them.
-    """
+    """Return all sentences as ids, and where documents end among them; empties the list."""
     texts: list[bytes] = []
     lengths: list[int] = []
     counts: list[int] = []
     documents.reverse()
     while documents:
-        found = find_sentences(documents.pop().text, sentence_rule)
-        sentences = [sentence.encode() for sentence in found]
-        texts.append(b"".join(sentences))
-        lengths += map(len, sentences)
-        counts.append(len(sentences))
-    text = np.frombuffer(b"".join(texts), np.uint8)
-    return encoder.encode_utf8(text, starts_of(lengths)), starts_of(counts)
+        text = documents.pop().text
+        found = sentence_lengths(text, sentence_rule)
+        texts.append(text.encode())
+        lengths += found
+        counts.append(len(found))
+    data = np.frombuffer(b"".join(texts), np.uint8)
+    return encoder.encode_utf8(data, byte_starts(data, lengths)), starts_of(counts)

@@ -1,8 +1,16 @@
 """Where a document's sentences begin and end."""
 
+import functools
+import itertools
 import re
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
 
 from clozemill.pipeline.config import BuildConfig
+from clozemill.pipeline.instances import starts_of
+from clozemill.pipeline.jit import count_ones, lean_kernel, load_word
 
 WRAP_WIDTH = 100
 """Lines of a wrapped text are no longer than this, but for one in `LINES_PER_LONG_ONE`."""
@@ -13,7 +21,9 @@ LEAST_WRAPPED_MEAN = 45
 """Lines of a wrapped paragraph are this long on average; those of verse or dialogue are not."""
 
 _SENTENCE_END = tuple(".!?:;\"')]\u2026\u201d\u2019")
-_BLANK_LINE = re.compile(r"\n[^\S\n]*\n")
+_GIVEN = "given"
+_LOW_BITS = np.uint64(0x0101010101010101)
+_BLANK_LINE = re.compile(r"\n[ \t]*\n")  # what no tokenizer makes a token of
 
 
 def sentence_rule(config: BuildConfig) -> str:
@@ -22,14 +32,13 @@ def sentence_rule(config: BuildConfig) -> str:
     Part of the instance fingerprint instead of `--layout`, so that the same documents from
     other formats make the same dataset.
     """
-    return "given" if config.layout == "sentences" else f"sentencex:{config.language}"
+    return _GIVEN if config.layout == "sentences" else f"sentencex:{config.language}"
 
 
 def find_sentences(text: str, rule: str) -> list[str]:
     """Return the sentences of a normalised text in order; some may hold no token.
 
-    The splitter sees a paragraph at a time: over a whole document a quotation mark that is never
-    closed would keep it from cutting for pages.
+    Joined they are the text: white space belongs to the sentence before it.
 
     Args:
         text: The document's text.
@@ -40,26 +49,92 @@ def find_sentences(text: str, rule: str) -> list[str]:
     >>> find_sentences("The tea is cold. Is it?", "given")
     ['The tea is cold. Is it?']
     """
-    if rule == "given":
-        return text.split("\n")
-    import sentencex
-
-    language = rule.removeprefix("sentencex:")
-    return [
-        sentence
-        for paragraph in find_paragraphs(text)
-        for sentence in sentencex.segment(language, paragraph)
-    ]
+    ends = itertools.accumulate(sentence_lengths(text, rule), initial=0)
+    return [text[start:end] for start, end in itertools.pairwise(ends)]
 
 
-def find_paragraphs(text: str) -> list[str]:
-    r"""Return the paragraphs of a text: its lines, or the blocks between blank lines if wrapped.
+def sentence_lengths(text: str, rule: str) -> list[int]:
+    """Return how many characters each of `find_sentences` has.
 
-    >>> find_paragraphs("One paragraph.\nAnother.")
-    ['One paragraph.', 'Another.']
+    The splitter sees a paragraph at a time: over a whole document a quotation mark that is never
+    closed would keep it from cutting for pages.
     """
+    paragraphs, gaps = _lines(text)
+    split = _one_sentence
+    if rule != _GIVEN:
+        import sentencex
+
+        split = functools.partial(sentencex.segment, rule.removeprefix("sentencex:"))
+        if _are_hard_wrapped(paragraphs):
+            paragraphs, gaps = _blocks(text)
+    lengths: list[int] = []
+    for paragraph, gap in zip(paragraphs, gaps, strict=True):
+        lengths += map(len, split(paragraph))
+        if lengths:
+            lengths[-1] += gap
+        elif gap:
+            lengths.append(gap)
+    if sum(lengths) != len(text):
+        # The splitter is known to lose nothing; if it ever does, its cuts cannot be placed.
+        lengths = [len(paragraph) + gap for paragraph, gap in zip(paragraphs, gaps, strict=True)]
+    return lengths
+
+
+def byte_starts(text: NDArray[np.uint8], lengths: Sequence[int]) -> NDArray[np.int64]:
+    """Return where runs of characters start in UTF-8 that follow each other, and where it ends.
+
+    Args:
+        text: All the bytes.
+        lengths: The characters of each run; together those of the text.
+
+    >>> byte_starts(np.frombuffer("caf\u00e9 au lait".encode(), np.uint8), [5, 7])
+    array([ 0,  6, 13])
+    """
+    starts = starts_of(lengths)
+    if starts[-1] < len(text):
+        _move_to_bytes(text, starts)
+    return starts
+
+
+@lean_kernel
+def _move_to_bytes(text: NDArray[np.uint8], starts: NDArray[np.int64]) -> None:
+    """Turn numbers of characters, ascending, into numbers of bytes."""
+    place = num_characters = 0
+    for i in range(len(starts)):
+        # Every byte begins a character but those whose highest bits are 10.
+        while place + 8 <= len(text):
+            eight = load_word(text, place)
+            found = 8 - count_ones(eight >> np.uint64(7) & ~(eight >> np.uint64(6)) & _LOW_BITS)
+            if num_characters + found > starts[i]:
+                break
+            num_characters += found
+            place += 8
+        while place < len(text):
+            is_first = text[place] & 0xC0 != 0x80
+            if is_first and num_characters == starts[i]:
+                break
+            num_characters += is_first
+            place += 1
+        starts[i] = place
+
+
+def _one_sentence(text: str) -> list[str]:
+    return [text]
+
+
+def _lines(text: str) -> tuple[list[str], list[int]]:
+    """Return the lines of a text, and how many characters stand after each before the next."""
     lines = text.split("\n")
-    return _BLANK_LINE.split(text) if _are_hard_wrapped(lines) else lines
+    return lines, [1] * (len(lines) - 1) + [0]
+
+
+def _blocks(text: str) -> tuple[list[str], list[int]]:
+    """Return the blocks between blank lines, and how many characters stand after each."""
+    gaps = [match.span() for match in _BLANK_LINE.finditer(text)]
+    starts = [0, *(end for _, end in gaps)]
+    ends = [*(start for start, _ in gaps), len(text)]
+    blocks = [text[start:end] for start, end in zip(starts, ends, strict=True)]
+    return blocks, [*(end - start for start, end in gaps), 0]
 
 
 def is_hard_wrapped(text: str) -> bool:

@@ -2,11 +2,21 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 import sentencex
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from clozemill.pipeline.config import BuildConfig
-from clozemill.pipeline.sentences import find_sentences, is_hard_wrapped, sentence_rule
+from clozemill.pipeline.documents import normalise_text
+from clozemill.pipeline.instances import starts_of
+from clozemill.pipeline.sentences import (
+    byte_starts,
+    find_sentences,
+    is_hard_wrapped,
+    sentence_rule,
+)
 
 
 def boundaries(sentences: list[str]) -> set[int]:
@@ -40,10 +50,32 @@ def test_a_quotation_that_is_never_closed_ends_with_its_paragraph() -> None:
     assert len(find_sentences(text, "sentencex:en")) >= 30
 
 
-def test_no_character_but_white_space_is_lost() -> None:
-    text = "A first.\n\n  Second one? Yes!\nThe third\twith   blanks.\n"
-    sentences = find_sentences(text, "sentencex:en")
-    assert re.sub(r"\s", "", "".join(sentences)) == re.sub(r"\s", "", text)
+@pytest.mark.parametrize("rule", ["given", "sentencex:en", "sentencex:zh", "sentencex:my"])
+def test_joined_sentences_are_the_text(corpora: Path, rule: str) -> None:
+    files = [path for path in sorted(corpora.glob("hard/**/*.txt")) if path.is_file()]
+    texts = [path.read_bytes().decode(errors="replace") for path in files]
+    texts = [normalise_text(text[:200_000]) for text in texts]
+    assert sum(map(is_hard_wrapped, texts)) >= 3
+    assert sum(text.isascii() for text in texts) >= 3
+    for text in [*texts, "", "\n\n\nA late start.\n \n", "A first.\n\n  A second? Yes!\n"]:
+        assert "".join(find_sentences(text, rule)) == text
+
+
+def test_text_that_a_splitter_loses_leaves_paragraphs_as_sentences(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sentencex, "segment", lambda language, text: text.split())
+    text = "A first. One more.\nA second."
+    assert find_sentences(text, "sentencex:en") == ["A first. One more.\n", "A second."]
+
+
+@settings(deadline=None)  # a kernel may be compiled
+@given(st.lists(st.text(), max_size=9))
+def test_characters_are_found_among_bytes(runs: list[str]) -> None:
+    runs = [run.encode(errors="ignore").decode() for run in runs]  # no lone surrogates
+    encoded = [run.encode() for run in runs]
+    starts = byte_starts(np.frombuffer(b"".join(encoded), np.uint8), list(map(len, runs)))
+    assert starts.tolist() == starts_of(list(map(len, encoded))).tolist()
 
 
 @pytest.mark.parametrize(
@@ -71,7 +103,7 @@ def test_a_wrapped_sentence_stays_whole() -> None:
 
 def test_given_sentences_are_lines_whatever_they_hold() -> None:
     rule = sentence_rule(BuildConfig(layout="sentences"))
-    assert find_sentences("One. Two.\nThree\u2028four.", rule) == ["One. Two.", "Three\u2028four."]
+    assert find_sentences("One. Two.\nThree\u2028four.", rule) == ["One. Two.\n", "Three\u2028four."]
 
 
 def test_an_unknown_language_is_split_like_english() -> None:
