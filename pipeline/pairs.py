@@ -92,7 +92,7 @@ class _Output(NamedTuple):
 
     instances: Instances
     num_instances: NDArray[np.int64]
-    """(1,): instances so far; those beyond the room in `instances` are only counted."""
+    """(1,): instances so far."""
     balance: NDArray[np.int64]
     """(passes,): random minus next instances so far."""
 
@@ -118,11 +118,15 @@ def draw_pairs(corpus: Corpus, rule: PairRule) -> tuple[Instances, NDArray[np.in
         )
     rule = rule._replace(seed=np.uint64(rule.seed))
     targets = np.empty(int(corpus.num_passes.sum()), np.int64)
-    # The same walk twice: to count the instances, then to write them.
-    num_instances = _fill_pairs(corpus, rule, copies, _empty_output(corpus, 0), targets)
-    output = _empty_output(corpus, num_instances)
-    _fill_pairs(corpus, rule, copies, output, targets)
-    return output.instances, targets
+    # Each instance uses up a sentence at least. Memory that is not written to is not taken.
+    most = int((np.diff(corpus.document_starts) * corpus.num_passes).sum())
+    output = _Output(
+        _empty_instances(most),
+        np.zeros(1, np.int64),
+        np.zeros(int(corpus.num_passes.max(initial=0)), np.int64),
+    )
+    num_instances = _fill_pairs(corpus, rule, copies, output, targets)
+    return _first_instances(output.instances, num_instances), targets
 
 
 def _find_copies(text_groups: NDArray[np.int64]) -> _Copies:
@@ -133,13 +137,6 @@ def _find_copies(text_groups: NDArray[np.int64]) -> _Copies:
         first=np.searchsorted(groups, text_groups),
         stop=np.searchsorted(groups, text_groups, side="right"),
         gaps=order - num_copies_before,
-    )
-
-
-def _empty_output(corpus: Corpus, num_instances: int) -> _Output:
-    num_passes = int(corpus.num_passes.max(initial=0))
-    return _Output(
-        _empty_instances(num_instances), np.zeros(1, np.int64), np.zeros(num_passes, np.int64)
     )
 
 
@@ -157,11 +154,19 @@ def _empty_instances(num_instances: int) -> Instances:
     )
 
 
+def _first_instances(instances: Instances, count: int) -> Instances:
+    ends = {name: 2 * count for name in Instances._fields if name.startswith("span_")}
+    ends["span_starts"] = count + 1
+    return Instances(
+        *(values[: ends.get(name, count)] for name, values in instances._asdict().items())
+    )
+
+
 @kernel
 def _fill_pairs(
     corpus: Corpus, rule: PairRule, copies: _Copies, out: _Output, targets: NDArray[np.int64]
 ) -> int:
-    """Draw all pairs and write as many as `out` has room for; return how many there are."""
+    """Draw and write all pairs; return how many there are."""
     num_targets = 0
     for document in range(corpus.document_starts.size - 1):
         for pass_number in range(corpus.num_passes[document]):
@@ -264,8 +269,6 @@ def _write_pair(corpus: Corpus, rule: PairRule, walk: _Walk, out: _Output, pair:
     instance = out.num_instances[0]
     out.num_instances[0] += 1
     out.balance[walk.pass_number] += 1 if pair.is_random else -1
-    if instance >= out.instances.pass_number.size:
-        return
     out.instances.pass_number[instance] = walk.pass_number
     out.instances.next_sentence_label[instance] = IS_RANDOM if pair.is_random else IS_NEXT
     out.instances.num_chunk_sentences[instance] = pair.num_chunk_sentences
