@@ -1,8 +1,6 @@
 """The documents of one bucket: gathered from the parts, duplicates settled, in id order."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -13,14 +11,7 @@ from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.documents import copy_id
 from clozemill.pipeline.instances import Corpus, starts_of
 from clozemill.pipeline.origins import Origins
-from clozemill.pipeline.parts import (
-    big_endian,
-    cell_rows,
-    gather_lists,
-    open_part,
-    part_ids,
-    without_lists,
-)
+from clozemill.pipeline.parts import Parts, big_endian, part_ids
 from clozemill.pipeline.plan import Bucket
 from clozemill.pipeline.splits import SplitRule, num_passes, source_weights
 
@@ -69,10 +60,10 @@ class BucketDocuments:
         groups: NDArray[np.int64] = texts.indices.to_numpy().astype(np.int64)
         return groups
 
-    def corpus(self, paths: Sequence[Path]) -> Corpus:
+    def corpus(self, parts: Parts) -> Corpus:
         """Return the kept documents as flat arrays, in id order, copied from the parts."""
         kept = self.kept
-        tokens, sentence_lengths = gather_lists(self.table, kept, paths)
+        tokens, sentence_lengths = parts.gather_lists(self.table, kept)
         return Corpus(
             tokens=tokens,
             sentence_starts=starts_of(sentence_lengths),
@@ -84,13 +75,13 @@ class BucketDocuments:
 
 
 def load_bucket(
-    bucket: Bucket, paths: Sequence[Path], split: SplitRule, config: BuildConfig
+    bucket: Bucket, parts: Parts, split: SplitRule, config: BuildConfig
 ) -> BucketDocuments:
     """Return the documents of the bucket from all parts.
 
     Of equal documents the one with the smallest (source, external id) stands for all.
     """
-    table = _occurrences(bucket, paths, split)
+    table = _occurrences(bucket, parts, split)
     ids = _table_ids(table)
     is_first = np.ones(len(ids), np.bool_)
     is_first[1:] = (ids[1:] != ids[:-1]).any(axis=1)
@@ -121,31 +112,21 @@ def load_bucket(
     )
 
 
-def _occurrences(bucket: Bucket, paths: Sequence[Path], split: SplitRule) -> pa.Table:
+def _occurrences(bucket: Bucket, parts: Parts, split: SplitRule) -> pa.Table:
     """Return the bucket's rows of all parts, duplicates too, by (id, source, external id)."""
-    pieces = []
-    # Every part has documents of every bucket, so parts x buckets of them are opened, here and for
-    # the lists: 0.1 ms each, a sixth of a build of 10 GB (docs/benchmarks.md). A part that is
-    # mapped holds no file descriptor.
-    for number, path in enumerate(paths):
-        part = open_part(path)
-        rows = cell_rows(part, bucket.first_cell, bucket.stop_cell)
-        piece = without_lists(part, number, rows)
-        pieces.append(piece if split.is_by_input else _of_split(piece, bucket, split))
-    table = pa.Table.from_batches(pieces).combine_chunks()
-    if split.is_by_input:
-        table = _of_split_by_input(table, bucket)
+    of_split = _of_split_by_input if split.is_by_input else _of_split
+    table = of_split(parts.rows(bucket.first_cell, bucket.stop_cell), bucket, split)
     keys = [(name, "ascending") for name in ("document_id", "source", "external_id")]
     return table.take(pc.sort_indices(table, sort_keys=keys)).combine_chunks()
 
 
-def _of_split(piece: pa.RecordBatch, bucket: Bucket, split: SplitRule) -> pa.RecordBatch:
-    given = piece["is_validation"].to_numpy(zero_copy_only=False)
-    is_validation = split.is_validation(part_ids(piece), given)
-    return piece.filter(pa.array(is_validation == (bucket.split == "validation")))
+def _of_split(table: pa.Table, bucket: Bucket, split: SplitRule) -> pa.Table:
+    given = table["is_validation"].to_numpy()
+    is_validation = split.is_validation(_table_ids(table), given)
+    return table.filter(pa.array(is_validation == (bucket.split == "validation")))
 
 
-def _of_split_by_input(table: pa.Table, bucket: Bucket) -> pa.Table:
+def _of_split_by_input(table: pa.Table, bucket: Bucket, split: SplitRule) -> pa.Table:
     """Return the split's rows; a text among the validation inputs is never training text."""
     held_out = pc.unique(table.filter(table["is_validation"])["document_id"])
     is_validation = pc.is_in(table["document_id"], value_set=held_out)

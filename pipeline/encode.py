@@ -121,9 +121,7 @@ class WordEncoder(Encoder):
         lengths = np.concatenate([np.diff(part.starts) for part in parts])
         return Encoded(np.concatenate([part.token_ids for part in parts]), starts_of(lengths))
 
-    def _encode_all(
-        self, text: NDArray[np.uint8], starts: NDArray[np.int64]
-    ) -> Iterator[Encoded]:
+    def _encode_all(self, text: NDArray[np.uint8], starts: NDArray[np.int64]) -> Iterator[Encoded]:
         first, num_sentences = 0, len(starts) - 1
         while first < num_sentences:
             limit = starts[first] + CHUNK_BYTES

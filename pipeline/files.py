@@ -51,9 +51,7 @@ class HashedFile:
         """Let the system begin to bring to disk what was written, so that the end waits less."""
         if hasattr(os, "posix_fadvise"):
             size = self.num_bytes - self._num_sent
-            os.posix_fadvise(
-                self._raw.fileno(), self._num_sent, size, os.POSIX_FADV_DONTNEED
-            )
+            os.posix_fadvise(self._raw.fileno(), self._num_sent, size, os.POSIX_FADV_DONTNEED)
         self._num_sent = self.num_bytes
 
     def tell(self) -> int:

@@ -7,6 +7,7 @@ cell is the first 16 bits of its id.
 Legend: D documents, S sentences, T tokens.
 """
 
+import mmap
 from bisect import bisect_left
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,6 +23,9 @@ from clozemill.pipeline.jit import kernel
 
 NUM_CELLS = 1 << 16
 """A format constant: buckets are made of whole cells."""
+
+_MOST_MAPPED = 1 << 13
+"""Parts kept mapped by a process, which the system lets map 65,530 files or pieces."""
 
 _LISTS = {"tokens": "num_tokens", "sentence_lengths": "num_sentences"}
 """The list columns of a part, and what the length of a list is called."""
@@ -156,7 +160,7 @@ def cell_rows(part: pa.RecordBatch, first_cell: int, stop_cell: int) -> slice:
     column = part["document_id"]
     begin, end = 8 * column.offset, 8 * (column.offset + len(column))
     cells = np.frombuffer(column.buffers()[1], ">u2")[begin:end:8]  # (D,), a view
-    # Not `searchsorted`, which would copy the view: every bucket asks every part.
+    # Not `searchsorted`, which would copy the view.
     first = bisect_left(cells, first_cell)
     return slice(first, bisect_left(cells, stop_cell, lo=first))
 
@@ -167,42 +171,73 @@ def list_lengths(column: pa.LargeListArray) -> NDArray[np.int64]:
     return lengths
 
 
-def without_lists(part: pa.RecordBatch, number: int, rows: slice) -> pa.RecordBatch:
-    """Return rows of a part with each list replaced by its length and its place.
+class Parts:
+    """All parts of a build, each mapped when it is first used and kept so.
 
-    So rows of many parts can be sorted, dropped and doubled before any token is copied; the
-    lists of those left are then gathered by `gather_lists`.
-
-    Args:
-        part: From `open_part`.
-        number: Place of the part among the paths that `gather_lists` will be given.
-        rows: Which rows.
+    Every bucket asks every part, and most of what that takes is opening one.
     """
-    piece = part.slice(rows.start, rows.stop - rows.start)
-    columns = {name: piece[name] for name in part.schema.names if name not in _LISTS}
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        """Take the files; none is opened yet."""
+        self._paths = paths
+        self._mapped: dict[int, tuple[mmap.mmap, pa.RecordBatch]] = {}
+
+    def rows(self, first_cell: int, stop_cell: int) -> pa.Table:
+        """Return the rows of some cells from all parts, with each list's length and place.
+
+        So rows can be sorted, dropped and doubled before any token is copied; the lists of those
+        left are then gathered by `gather_lists`.
+        """
+        pieces = [(0, self._part(0).slice(0, 0))]
+        for number in range(len(self._paths)):
+            part = self._part(number)
+            rows = cell_rows(part, first_cell, stop_cell)
+            if rows.start < rows.stop:
+                pieces.append((number, part.slice(rows.start, rows.stop - rows.start)))
+        return _without_lists(pieces)
+
+    def gather_lists(
+        self, table: pa.Table, rows: NDArray[np.int64]
+    ) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return tokens and sentence lengths, end to end, of some rows of a table of `rows`."""
+        numbers = table["part"].to_numpy()[rows]
+        lists = [_Lists(name, table, rows) for name in _LISTS]
+        for number in np.unique(numbers).tolist():
+            chosen = np.flatnonzero(numbers == number)
+            for each in lists:
+                each.copy_from(self._part(number), chosen)
+        tokens, sentence_lengths = (each.out for each in lists)
+        return tokens, sentence_lengths
+
+    def release(self) -> None:
+        """Give back the memory of what was read; the parts stay mapped."""
+        for mapped, _ in self._mapped.values():
+            mapped.madvise(mmap.MADV_DONTNEED)
+
+    def _part(self, number: int) -> pa.RecordBatch:
+        if number not in self._mapped:
+            if len(self._mapped) >= _MOST_MAPPED:
+                self._mapped.clear()
+            with self._paths[number].open("rb") as file:
+                mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            batch = pa.ipc.open_file(pa.py_buffer(mapped)).get_batch(0)
+            self._mapped[number] = mapped, batch
+        return self._mapped[number][1]
+
+
+def _without_lists(pieces: Sequence[tuple[int, pa.RecordBatch]]) -> pa.Table:
+    """Return numbered pieces of parts as one table, with each list replaced."""
+    batches = [piece for _, piece in pieces]
+    names = [name for name in batches[0].schema.names if name not in _LISTS]
+    table = pa.Table.from_batches([batch.select(names) for batch in batches]).combine_chunks()
     for name, length_name in _LISTS.items():
-        columns[length_name] = pa.array(list_lengths(piece[name]))
-        columns[f"{name}_start"] = piece[name].offsets[:-1]
-    columns["part"] = pa.repeat(pa.scalar(number, pa.int64()), len(piece))
-    return pa.record_batch(columns)
-
-
-def gather_lists(
-    table: pa.Table, rows: NDArray[np.int64], paths: Sequence[Path]
-) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return tokens and sentence lengths, end to end, of the given rows of `without_lists`.
-
-    Every part is opened once for both: with many parts and buckets it is opening that takes time.
-    """
-    parts = table["part"].to_numpy()[rows]
-    lists = [_Lists(name, table, rows) for name in _LISTS]
-    for number in np.unique(parts):
-        part = open_part(paths[number])
-        chosen = np.flatnonzero(parts == number)
-        for each in lists:
-            each.copy_from(part, chosen)
-    tokens, sentence_lengths = (each.out for each in lists)
-    return tokens, sentence_lengths
+        offsets = [batch[name].offsets.to_numpy() for batch in batches]
+        lengths = np.concatenate([np.diff(each) for each in offsets])
+        starts = np.concatenate([each[:-1] for each in offsets])
+        table = table.append_column(length_name, pa.array(lengths))
+        table = table.append_column(f"{name}_start", pa.array(starts))
+    numbers = np.repeat([number for number, _ in pieces], list(map(len, batches)))
+    return table.append_column("part", pa.array(numbers, pa.int64()))
 
 
 class _Lists:

@@ -9,6 +9,7 @@ import dataclasses
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from clozemill.pipeline.labels import expected_labels
 from clozemill.pipeline.ledger import Ledger, bucket_ledger, from_json, to_json
 from clozemill.pipeline.masks import draw_variants, mask_counts
 from clozemill.pipeline.origins import write_origins
+from clozemill.pipeline.parts import Parts
 from clozemill.pipeline.plan import Bucket
 from clozemill.pipeline.recipes import Drawn, draw_instances, mask_rule
 from clozemill.pipeline.schema import (
@@ -54,6 +56,9 @@ class ReduceTask:
 
     key: int
     """The bucket's place among the buckets of both splits."""
+
+    run: str
+    """Different for every run of a build: tells the process whether its open parts are these."""
 
     parts: tuple[str, ...]
     """Names of all parts of the first stage."""
@@ -157,9 +162,10 @@ def _shard_from_json(entry: dict[str, Any]) -> Shard:
 
 
 def _reduce(task: ReduceTask) -> ReduceReceipt:
-    paths = [Path(task.map_dir) / part for part in task.parts]
-    documents = load_bucket(task.bucket, paths, task.split_rule, task.config)
-    corpus = documents.corpus(paths)
+    parts = _parts(task.run, task.map_dir, task.parts)
+    documents = load_bucket(task.bucket, parts, task.split_rule, task.config)
+    corpus = documents.corpus(parts)
+    parts.release()
     drawn = draw_instances(corpus, task.config)
     writer = _BucketWriter(task, documents, corpus, drawn.instances)
     shards = tuple(writer.write_shards())
@@ -177,6 +183,12 @@ def _reduce(task: ReduceTask) -> ReduceReceipt:
         expected=_expected_by_source(documents, expected),
         origins=origins,
     )
+
+
+@lru_cache(maxsize=1)
+def _parts(run: str, folder: str, names: tuple[str, ...]) -> Parts:
+    """Return the parts of a run, which a process keeps open from task to task."""
+    return Parts([Path(folder) / name for name in names])
 
 
 class _BucketWriter:

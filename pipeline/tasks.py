@@ -1,5 +1,6 @@
 """What there is to do in a build: the tasks of its two stages."""
 
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -94,10 +95,12 @@ def _groups(splits: Sequence[InputSplit], most_bytes: int) -> list[list[InputSpl
 
 def reduce_tasks(job: Job, plan: Plan, parts: tuple[str, ...]) -> list[ReduceTask]:
     """Return a task for each bucket."""
+    run = secrets.token_hex(8)
     return [
         ReduceTask(
             bucket=bucket,
             key=key,
+            run=run,
             parts=parts,
             sources=plan.sources,
             most_span_value=plan.most_span_value,

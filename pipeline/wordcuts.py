@@ -47,9 +47,7 @@ class Cuts(NamedTuple):
     """(S,): where each sentence's words end among the words."""
 
 
-def cut_words(
-    text: NDArray[np.uint8], offsets: NDArray[np.int64], splitting: Splitting
-) -> Cuts:
+def cut_words(text: NDArray[np.uint8], offsets: NDArray[np.int64], splitting: Splitting) -> Cuts:
     """Return the words of sentences.
 
     Args:

@@ -108,7 +108,7 @@ def _key(text: NDArray[np.uint8], start: int, end: int) -> tuple[np.uint64, np.u
 def _lowest_bytes(count: int) -> np.uint64:
     """Return a word whose lowest bytes, up to eight, are all ones."""
     half = np.uint64(4 * count)  # a shift by 64 is none
-    return (((_ONE << half) << half) - _ONE)
+    return ((_ONE << half) << half) - _ONE
 
 
 @lean_njit
@@ -125,9 +125,12 @@ def _slot(
     mask = np.uint64(len(slots) - 1)
     slot = ((low ^ high * _PRIME) * _MIX) >> np.uint64(32) & mask
     while slots[slot, 2] != 0:
-        if slots[slot, 0] == low and slots[slot, 1] == high:
-            if high < _LONG or _is_same(text, start, length, slots[slot, 2] - _ONE, table):
-                break
+        if (
+            slots[slot, 0] == low
+            and slots[slot, 1] == high
+            and (high < _LONG or _is_same(text, start, length, slots[slot, 2] - _ONE, table))
+        ):
+            break
         slot = (slot + _ONE) & mask
     return slot
 

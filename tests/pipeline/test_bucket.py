@@ -13,6 +13,7 @@ from tests.pipeline.small_parts import Tokenized, id_of, random_documents, write
 from clozemill.pipeline.bucket import DOCUMENT_FATES, BucketDocuments, load_bucket
 from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.documents import copy_id
+from clozemill.pipeline.parts import Parts
 from clozemill.pipeline.plan import make_plan
 from clozemill.pipeline.splits import split_rule
 
@@ -22,20 +23,20 @@ ONE_IN_A_MILLION = 1e-6
 
 def load(
     folder: Path,
-    *parts: Sequence[Tokenized],
+    *documents: Sequence[Tokenized],
     held_out: Sequence[Tokenized] = (),
     **settings: Any,
-) -> tuple[list[Path], list[BucketDocuments]]:
+) -> tuple[Parts, list[BucketDocuments]]:
     """Return the parts and what every bucket holds."""
     settings = {"bucket_tokens": 1_000, "validation_fraction": 0.1, **settings}
     if held_out:
         settings["validation"] = ("v.txt",)
     config = BuildConfig(**settings)
-    names = write_parts(folder, *parts, validation=held_out)
+    names = write_parts(folder, *documents, validation=held_out)
     plan = make_plan(folder, names, config)
-    paths = [folder / name for name in names]
+    parts = Parts([folder / name for name in names])
     rule = split_rule(config, plan.validation_threshold)
-    return paths, [load_bucket(bucket, paths, rule, config) for bucket in plan.buckets]
+    return parts, [load_bucket(bucket, parts, rule, config) for bucket in plan.buckets]
 
 
 def ids_of(documents: BucketDocuments) -> list[bytes]:
@@ -51,10 +52,10 @@ def test_buckets_hold_every_document_once_in_id_order(tmp_path: Path):
 
 
 def test_corpus_is_the_kept_documents_end_to_end(tmp_path: Path):
-    paths, buckets = load(tmp_path, CORPUS[:100], CORPUS[100:], min_document_sentences=2)
+    parts, buckets = load(tmp_path, CORPUS[:100], CORPUS[100:], min_document_sentences=2)
     by_id = {document.id: document for document in CORPUS}
     for bucket in buckets:
-        corpus = bucket.corpus(paths)
+        corpus = bucket.corpus(parts)
         kept = [by_id[row.tobytes()] for row in corpus.document_ids]
         assert kept
         assert all(len(document.sentences) >= 2 for document in kept)

@@ -1,6 +1,7 @@
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pyarrow as pa
 import pytest
 from tests.pipeline.small_parts import Tokenized, columns_of, id_of, random_documents, write_parts
@@ -8,13 +9,12 @@ from tests.pipeline.small_parts import Tokenized, columns_of, id_of, random_docu
 from clozemill.pipeline.errors import DatasetError
 from clozemill.pipeline.parts import (
     NUM_CELLS,
+    Parts,
     big_endian,
     cell_rows,
     cells_of,
-    gather_lists,
     open_part,
     part_ids,
-    without_lists,
     write_part,
 )
 
@@ -82,25 +82,47 @@ def test_rows_of_cells_join_to_the_whole(tmp_path: Path):
     assert [place for rows in found for place in range(rows.start, rows.stop)] == list(range(7))
 
 
-def test_lists_are_gathered_from_several_parts_in_any_order_and_twice(tmp_path: Path):
-    halves = SOME[:20], SOME[20:]
-    names = write_parts(tmp_path, *halves)
-    paths = [tmp_path / name for name in names]
-    pieces = []
-    for number, path in enumerate(paths):
-        part = open_part(path)
-        pieces.append(without_lists(part, number, slice(3, len(part))))
-    table = pa.Table.from_batches(pieces).combine_chunks()
-    assert "tokens" not in table.column_names
+@pytest.mark.parametrize("most_mapped", [1, 100])
+def test_lists_are_gathered_from_several_parts_in_any_order_and_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most_mapped: int
+):
+    monkeypatch.setattr("clozemill.pipeline.parts._MOST_MAPPED", most_mapped)
+    names = write_parts(tmp_path, SOME[:20], SOME[20:40], SOME[40:])
+    parts = Parts([tmp_path / name for name in names])
     by_id = {document.id: document for document in SOME}
-    rows = np.random.default_rng(1).integers(0, len(table), 60)
-    chosen = [by_id[table["document_id"][int(row)].as_py()] for row in rows]
-    assert len(set(rows.tolist())) > 20
-    tokens, lengths = gather_lists(table, rows, paths)
-    assert tokens.dtype == np.uint16
-    assert tokens.tolist() == [t for document in chosen for s in document.sentences for t in s]
-    assert lengths.tolist() == [len(s) for document in chosen for s in document.sentences]
-    assert table["num_tokens"].to_pylist()[0] == len(tokens_of(by_id, table, 0))
+    for first, stop in ((0, NUM_CELLS), (NUM_CELLS // 3, NUM_CELLS // 2)):
+        table = parts.rows(first, stop)
+        assert "tokens" not in table.column_names
+        inside = {key for key in by_id if first <= int.from_bytes(key[:2], "big") < stop}
+        assert set(table["document_id"].to_pylist()) == inside
+        assert len(table) == len(inside) > 3
+        rows = np.random.default_rng(1).integers(0, len(table), 60)
+        chosen = [by_id[table["document_id"][int(row)].as_py()] for row in rows]
+        parts.release()
+        tokens, lengths = parts.gather_lists(table, rows)
+        assert tokens.dtype == np.uint16
+        assert tokens.tolist() == [t for document in chosen for s in document.sentences for t in s]
+        assert lengths.tolist() == [len(s) for document in chosen for s in document.sentences]
+        assert table["num_tokens"].to_pylist()[0] == len(tokens_of(by_id, table, 0))
+
+
+def test_cells_without_documents_have_no_rows(tmp_path: Path):
+    names = write_parts(tmp_path, [Tokenized(id=id_of(5))], [Tokenized(id=id_of(9))])
+    parts = Parts([tmp_path / name for name in names])
+    assert len(parts.rows(6, 9)) == 0
+    assert parts.rows(6, 9).schema == parts.rows(0, 99).schema
+
+
+def test_what_was_read_of_parts_does_not_stay_in_memory(tmp_path: Path):
+    documents = [Tokenized(id=id_of(n), sentences=((7,) * 1000,)) for n in range(2000)]
+    parts = Parts([tmp_path / write_parts(tmp_path, documents)[0]])
+    table = parts.rows(0, NUM_CELLS)
+    before = psutil.Process().memory_full_info().pss
+    parts.gather_lists(table, np.arange(len(table)))
+    after_reading = psutil.Process().memory_full_info().pss
+    parts.release()
+    assert after_reading > before + 3_000_000
+    assert psutil.Process().memory_full_info().pss < before + 2_000_000
 
 
 def tokens_of(by_id: dict[bytes, Tokenized], table: pa.Table, row: int) -> list[int]:

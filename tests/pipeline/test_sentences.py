@@ -103,7 +103,10 @@ def test_a_wrapped_sentence_stays_whole() -> None:
 
 def test_given_sentences_are_lines_whatever_they_hold() -> None:
     rule = sentence_rule(BuildConfig(layout="sentences"))
-    assert find_sentences("One. Two.\nThree\u2028four.", rule) == ["One. Two.\n", "Three\u2028four."]
+    assert find_sentences("One. Two.\nThree\u2028four.", rule) == [
+        "One. Two.\n",
+        "Three\u2028four.",
+    ]
 
 
 def test_an_unknown_language_is_split_like_english() -> None:
