@@ -226,6 +226,12 @@ def _prompt(connection: "duckdb.DuckDBPyConnection", form: _Form) -> None:
 @click.argument("data", metavar="DATA")
 @click.option("--only", multiple=True, metavar="NAME", help="Ask this question; may be repeated.")
 @click.option(
+    "--accept",
+    multiple=True,
+    metavar="NAME",
+    help="This question may fail, as for a cap set on purpose; may be repeated.",
+)
+@click.option(
     "--show-rows",
     is_flag=True,
     help="Print the first rows of the answers, the least probable first.",
@@ -251,6 +257,7 @@ def _prompt(connection: "duckdb.DuckDBPyConnection", form: _Form) -> None:
 def audit(
     data: str,
     only: tuple[str, ...],
+    accept: tuple[str, ...],
     show_rows: bool,
     is_sql: bool,
     false_alarm_rate: float,
@@ -265,7 +272,8 @@ def audit(
     """Ask the dataset DATA whether masks and pairs are as they should be; exit 1 if not.
 
     Each question has an exact expectation; docs/audit.md lists them. The table shows of each the
-    group that is least probable, with its p-value, and which counts pass.
+    group that is least probable, with its p-value, and which counts pass. What is accepted is
+    shown as it is, and alone is no reason to exit 1.
     """
     from clozemill import audit_rows, audit_tables
     from clozemill.analysis.audit import AuditSettings, chosen_questions, run_audit
@@ -280,15 +288,18 @@ def audit(
 
     if study and not html:
         raise ConfigError(f"--study {study} is for the page of --html; give --html FILE too.")
+    settings = AuditSettings(
+        only=only,
+        false_alarm_rate=false_alarm_rate,
+        is_sample=sample is not None,
+        accept=accept,
+    )
     if is_sql:
         show(audit_tables.sql_printout(chosen_questions(only)), is_json)
         return 0
     if html:
         require_libraries()
         check_page(Path(html), dataset=Path(data), studies=[Path(study)] if study else [])
-    settings = AuditSettings(
-        only=only, false_alarm_rate=false_alarm_rate, is_sample=sample is not None
-    )
     dataset = open_dataset(data)
     findings = read_findings_of(dataset, Path(study)) if study else None
     pieces = load_tokenizer(dataset.tokenizer_path).pieces
