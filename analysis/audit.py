@@ -238,7 +238,8 @@ def _unasked(question: Question, unmet: str) -> _Asked:
 def _ask(connection: duckdb.DuckDBPyConnection, question: Question) -> _Asked:
     """Run a question. Of rules and figures, the first rows are kept: there may be billions."""
     is_tested = question.kind in _TESTS
-    kept, num_rows = [], 0
+    kept: list[pa.RecordBatch] = []
+    num_rows = 0
     with told_in_a_line():
         reader = connection.sql(question.sql).to_arrow_reader(100_000)
         for batch in reader:
@@ -246,6 +247,7 @@ def _ask(connection: duckdb.DuckDBPyConnection, question: Question) -> _Asked:
                 kept.append(batch)
             num_rows += batch.num_rows
     rows = pa.Table.from_batches(kept, reader.schema)
+    rows = _rounded(rows if is_tested else rows.slice(0, _SHOWN_ROWS))
     return _Asked(
         question=question,
         reason="",
@@ -253,6 +255,15 @@ def _ask(connection: duckdb.DuckDBPyConnection, question: Question) -> _Asked:
         num_rows=num_rows,
         p_values=p_values(question.kind, rows) if is_tested else np.empty(0),
     )
+
+
+def _rounded(rows: pa.Table) -> pa.Table:
+    """Return an answer with 9 digits of each fraction: the last of a sum follow from threads."""
+    for place, field in enumerate(rows.schema):
+        if pa.types.is_floating(field.type):
+            values = [v if v is None else float(f"{v:.9g}") for v in rows.column(place).to_pylist()]
+            rows = rows.set_column(place, field, pa.array(values, field.type))
+    return rows
 
 
 def _judge(asked: _Asked, rate: float, accept: Collection[str] = ()) -> Answer:

@@ -47,7 +47,7 @@ def _rows_data(answer: Answer) -> list[dict[str, Any]]:
         return rows
     values = p_values(answer.question.kind, answer.rows).tolist()
     return [
-        {**row, "p_value": float(f"{value:.9g}"), "has_failed": not value >= answer.threshold}
+        {**row, "p_value": value, "has_failed": not value >= answer.threshold}
         for row, value in zip(rows, values, strict=True)
     ]
 

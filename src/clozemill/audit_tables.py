@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from clozemill.analysis.audit import Answer, AuditReport, Group
+from clozemill.analysis.audit import Answer, AuditReport
 from clozemill.analysis.group_labels import group_label
 from clozemill.analysis.headlines import headline
 from clozemill.analysis.questions import Question, unasked
@@ -68,21 +68,11 @@ def _answer_data(answer: Answer) -> dict[str, Any]:
         "num_groups": answer.num_groups,
         "threshold": answer.threshold,
         "num_rows": answer.num_rows,
-        "groups": [_group_data(group) for group in answer.groups],
+        "groups": [dataclasses.asdict(group) for group in answer.groups],
     }
     if answer.has_fault:
         data |= {name: getattr(question, name) for name in ("failure", "grain", "passes", "sql")}
     return data
-
-
-def _group_data(group: Group) -> dict[str, Any]:
-    """Return a group; sums of fractions are rounded, as their last digits follow from threads."""
-    data = dataclasses.asdict(group)
-    return {name: _rounded(v) if isinstance(v, float) else v for name, v in data.items()}
-
-
-def _rounded(number: float) -> float:
-    return float(f"{number:.9g}")
 
 
 class _Line(NamedTuple):
