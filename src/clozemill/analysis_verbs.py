@@ -3,7 +3,7 @@
 import contextlib
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -62,7 +62,26 @@ class _Form(NamedTuple):
     rows: int
 
 
+class _SqlCommand(click.Command):
+    """A command with a query, which may begin with a comment, in the look of an option."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments; a query that begins with a comment goes behind a `--`."""
+        options = {flag for parameter in self.get_params(ctx) for flag in parameter.opts}
+        queries = [word for word in args if _begins_with_comment(word, options)]
+        if queries and "--" not in args:
+            args = [*(word for word in args if word not in queries), "--", *queries]
+        return super().parse_args(ctx, args)
+
+
+def _begins_with_comment(word: str, options: Collection[str]) -> bool:
+    """Return whether a word is a text that begins with `--`, and not an option with a value."""
+    is_text = any(character.isspace() for character in word)
+    return is_text and word.startswith("--") and word.partition("=")[0] not in options
+
+
 @click.command(
+    cls=_SqlCommand,
     short_help="Ask a dataset and its runs in SQL.",
     epilog='Example: clozemill sql data/ "select split, count(*) from instances group by split"',
 )
