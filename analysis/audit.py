@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from clozemill.analysis.defaults import FALSE_ALARM_RATE
 from clozemill.analysis.group_labels import group_label
 from clozemill.analysis.query import told_in_a_line
 from clozemill.analysis.questions import Kind, Question, all_questions, unmet_need
@@ -20,9 +21,6 @@ from clozemill.analysis.verdicts import (
 from clozemill.pipeline.errors import ConfigError
 from clozemill.pipeline.manifest import Manifest
 from clozemill.pipeline.progress import OnProgress, Progress
-
-FALSE_ALARM_RATE = 1e-6
-"""How often a sound dataset fails, at most, over all questions together."""
 
 _SHOWN_ROWS = 1_000
 """Rows of an answer that are kept; all are judged."""

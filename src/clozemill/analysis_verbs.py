@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from clozemill.options import CalledDefault
+from clozemill.analysis.defaults import FALSE_ALARM_RATE, MEMORY_LIMIT
 from clozemill.pipeline.errors import ConfigError, QueryError
 from clozemill.printing import (
     EXIT_COULD_NOT_RUN,
@@ -28,26 +28,12 @@ if TYPE_CHECKING:
     from clozemill.analysis.query import QueryResult
 
 
-def _memory_limit() -> str:
-    from clozemill.analysis.db import MEMORY_LIMIT
-
-    return MEMORY_LIMIT
-
-
-def _false_alarm_rate() -> float:
-    from clozemill.analysis.audit import FALSE_ALARM_RATE
-
-    return FALSE_ALARM_RATE
-
-
 threads_option = click.option(
     "--threads", type=click.IntRange(min=1), help="Threads of a query; by default one per core."
 )
 memory_option = click.option(
     "--memory-limit",
-    cls=CalledDefault,
-    type=str,
-    default=_memory_limit,
+    default=MEMORY_LIMIT,
     show_default=True,
     help="Memory of a query, before it spills to a temporary folder.",
 )
@@ -258,9 +244,7 @@ def _prompt(connection: "duckdb.DuckDBPyConnection", form: _Form) -> None:
 @click.option("--sql", "is_sql", is_flag=True, help="Print the SQL of the questions; ask nothing.")
 @click.option(
     "--false-alarm-rate",
-    cls=CalledDefault,
-    type=float,
-    default=_false_alarm_rate,
+    default=FALSE_ALARM_RATE,
     show_default=True,
     help="How often a sound dataset may fail, over all questions together.",
 )

@@ -20,13 +20,13 @@ from tests.pipeline.small_corpora import (
 )
 
 from clozemill.analysis.audit import (
-    FALSE_ALARM_RATE,
     Answer,
     AuditReport,
     AuditSettings,
     run_audit,
 )
-from clozemill.analysis.db import MEMORY_LIMIT, open_database
+from clozemill.analysis.db import open_database
+from clozemill.analysis.defaults import FALSE_ALARM_RATE, MEMORY_LIMIT
 from clozemill.analysis.questions import all_questions
 from clozemill.audit_rows import rows_printout
 from clozemill.audit_tables import audit_printout
