@@ -159,8 +159,8 @@ def model_config(config: PretrainConfig, dataset: Dataset) -> BertConfig:
         vocab_size=dataset.manifest.tokenizer.vocab_size,
         hidden_act=config.hidden_act,
         initializer_range=config.initializer_range,
-        hidden_dropout_prob=config.hidden_dropout,
-        attention_probs_dropout_prob=config.attention_dropout,
+        hidden_dropout_prob=config.hidden_dropout_prob,
+        attention_probs_dropout_prob=config.attention_probs_dropout_prob,
         max_position_embeddings=(config.max_position_embeddings or dataset.manifest.max_seq_length),
         next_sentence=has_pairs if config.next_sentence is None else config.next_sentence,
         pad_token_id=dataset.manifest.tokenizer.special_ids["pad"],
@@ -221,8 +221,8 @@ def _check_tokenizer(folder: Path, dataset: Dataset) -> None:
 def _with_dropout(shape: BertConfig, config: PretrainConfig) -> BertConfig:
     return dataclasses.replace(
         shape,
-        hidden_dropout_prob=config.hidden_dropout,
-        attention_probs_dropout_prob=config.attention_dropout,
+        hidden_dropout_prob=config.hidden_dropout_prob,
+        attention_probs_dropout_prob=config.attention_probs_dropout_prob,
     )
 
 
