@@ -78,7 +78,7 @@ def test_a_sound_dataset_passes_with_a_line_for_each_question(data: Path) -> Non
     numbers = r"[\d,]+ +[\d,.]+ +0\.\d{3}  \d+ to [\d,]+"
     assert re.fullmatch(rf"actions +passed +{numbers} {group}", actions)
     assert cap.split(maxsplit=4) == ["cap_on_selected", "passed", "0", "0", "no row"]
-    share = r"\d+\.\d\d %"
+    share = r"\d+\.\d\d%"
     said = rf"train {share}, validation {share} of the maskable tokens"
     assert re.fullmatch(rf"mask_rates +figures +{said}", rates)
     assert words.endswith("not asked  single tokens are masked, not words")
