@@ -16,15 +16,13 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+from clozemill.analysis.defaults import MEMORY_LIMIT
 from clozemill.analysis.rows import document_rows, instance_rows, vocabulary_table
 from clozemill.pipeline.dataset import Dataset, open_dataset
 from clozemill.pipeline.errors import ConfigError, RunError
 from clozemill.pipeline.manifest import Manifest
 from clozemill.pipeline.mask_rules import default_max_predictions
 from clozemill.pipeline.tokenizer import PretrainingTokenizer, load_tokenizer
-
-MEMORY_LIMIT = "4GB"
-"""What a query may take before it spills to a temporary folder."""
 
 MOST_THREADS = 1_024
 """DuckDB would start any number."""

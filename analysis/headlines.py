@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from clozemill.analysis.group_labels import group_label
+from clozemill.pipeline.figures import percent
 
 Rows: TypeAlias = Sequence[Mapping[str, Any]]
 
@@ -17,7 +18,7 @@ def headline(question: str, rows: Rows) -> str:
 
     >>> row = {"num_tokens": 400, "num_unknown": 3}
     >>> headline("unknown_tokens", [{"split": "train", "source": name, **row} for name in "ab"])
-    'train 0.75 % of the tokens are [UNK]'
+    'train 0.75% of the tokens are [UNK]'
     """
     say = _HEADLINES.get(question)
     return say(rows) if say and rows else ""
@@ -31,7 +32,7 @@ def _by_split(rows: Rows, say: Callable[[Rows], str]) -> str:
 
 
 def _percent(share: float) -> str:
-    return f"{100 * float(share):.2f} %"
+    return percent(share, digits=2)
 
 
 def _sum(rows: Iterable[Mapping[str, Any]], name: str) -> float:

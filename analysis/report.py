@@ -43,7 +43,7 @@ _STUDY_SECTIONS = [
 ]
 """Sections of a study: their ids and titles."""
 
-_ORDER = ("failed", "passed", "figures", "not asked")
+_ORDER = ("failed", "accepted", "passed", "figures", "not asked")
 """Verdicts, as the table has them."""
 
 
@@ -177,7 +177,7 @@ def _setting_rows(settings: Mapping[str, Any]) -> list[tuple[str, str]]:
 def _sections(counts: Counter[str], has_charts: bool) -> list[tuple[str, str]]:
     """Return the sections of the page that there are: their ids and titles."""
     sections = [
-        ("failed", "What failed", counts["failed"] > 0),
+        ("failed", "What failed", counts["failed"] + counts["accepted"] > 0),
         ("dataset", "The dataset", True),
         ("questions", "All questions", True),
         ("charts", "Pictures", has_charts),

@@ -78,7 +78,7 @@ def choose_examples(
     failed = [
         (row["split"], row["instance"])
         for answer in audit.answers
-        if answer.verdict == "failed" and {"split", "instance"} <= set(answer.rows.column_names)
+        if answer.has_fault and {"split", "instance"} <= set(answer.rows.column_names)
         for row in answer.rows.slice(0, 1).to_pylist()
     ]
     kinds = connection.sql(read_sql("page/examples")).fetchall()

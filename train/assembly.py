@@ -87,20 +87,8 @@ def assemble(config: PretrainConfig, accelerator: Accelerator) -> Assembly:
         ClozemillError: Something does not fit: the text says what.
     """
     dataset = open_dataset(config.data)
-    instances = PretrainingInstances(
-        dataset,
-        "train",
-        **config.masking_settings,
-    )
-    loading = LoaderSettings(
-        micro_batch_size=config.micro_rows(accelerator.num_processes),
-        rank=accelerator.process_index,
-        world_size=accelerator.num_processes,
-        num_workers=config.loader_workers,
-        pad_to_multiple_of=config.pad_to_multiple_of or 1,
-        is_pinned=accelerator.device.type == "cuda",
-    )
-    num_steps = config.num_steps(len(instances))
+    instances = PretrainingInstances(dataset, "train", **config.masking_settings)
+    loading = _loading(config, accelerator)
     model = first_model(config, dataset)
     learner = _make_learner(config, accelerator, model, dataset)
     execution = current_execution(
@@ -113,19 +101,34 @@ def assemble(config: PretrainConfig, accelerator: Accelerator) -> Assembly:
         config=config,
         accelerator=accelerator,
         dataset=dataset,
-        order=BatchOrder(
-            instances,
-            global_batch_size=config.global_batch_size,
-            seed=config.seed,
-            length_window=config.length_window,
-        ),
+        order=_order(config, instances),
         instances=instances,
         loading=loading,
         evaluation=_evaluation(config, dataset, loading),
         model=model,
         learner=learner,
-        schedule=make_schedule(config, num_steps),
+        schedule=make_schedule(config, config.num_steps(len(instances))),
         facts=run_facts(config, model=model.config, dataset=dataset, execution=execution),
+    )
+
+
+def _loading(config: PretrainConfig, accelerator: Accelerator) -> LoaderSettings:
+    return LoaderSettings(
+        micro_batch_size=config.micro_rows(accelerator.num_processes),
+        rank=accelerator.process_index,
+        world_size=accelerator.num_processes,
+        num_workers=config.loader_workers,
+        pad_to_multiple_of=config.pad_to_multiple_of or 1,
+        is_pinned=accelerator.device.type == "cuda",
+    )
+
+
+def _order(config: PretrainConfig, instances: PretrainingInstances) -> BatchOrder:
+    return BatchOrder(
+        instances,
+        global_batch_size=config.global_batch_size,
+        seed=config.seed,
+        length_window=config.length_window,
     )
 
 
@@ -159,8 +162,8 @@ def model_config(config: PretrainConfig, dataset: Dataset) -> BertConfig:
         vocab_size=dataset.manifest.tokenizer.vocab_size,
         hidden_act=config.hidden_act,
         initializer_range=config.initializer_range,
-        hidden_dropout_prob=config.hidden_dropout,
-        attention_probs_dropout_prob=config.attention_dropout,
+        hidden_dropout_prob=config.hidden_dropout_prob,
+        attention_probs_dropout_prob=config.attention_probs_dropout_prob,
         max_position_embeddings=(config.max_position_embeddings or dataset.manifest.max_seq_length),
         next_sentence=has_pairs if config.next_sentence is None else config.next_sentence,
         pad_token_id=dataset.manifest.tokenizer.special_ids["pad"],
@@ -221,8 +224,8 @@ def _check_tokenizer(folder: Path, dataset: Dataset) -> None:
 def _with_dropout(shape: BertConfig, config: PretrainConfig) -> BertConfig:
     return dataclasses.replace(
         shape,
-        hidden_dropout_prob=config.hidden_dropout,
-        attention_probs_dropout_prob=config.attention_dropout,
+        hidden_dropout_prob=config.hidden_dropout_prob,
+        attention_probs_dropout_prob=config.attention_probs_dropout_prob,
     )
 
 

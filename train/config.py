@@ -57,8 +57,8 @@ class PretrainConfig:
         "training",
         "Standard deviation of fresh weights; narrow encoders learn sooner above BERT's 0.02.",
     )
-    hidden_dropout: float = setting(0.1, "training", "Dropout of embeddings and sublayers.")
-    attention_dropout: float = setting(0.1, "training", "Dropout of attention weights.")
+    hidden_dropout_prob: float = setting(0.1, "training", "Dropout of embeddings and sublayers.")
+    attention_probs_dropout_prob: float = setting(0.1, "training", "Dropout of attention weights.")
     max_position_embeddings: int | None = setting(
         None, "training", "Longest input of the model; by default the dataset's longest."
     )
@@ -253,8 +253,8 @@ class PretrainConfig:
 
 _RANGES: dict[str, tuple[float, float]] = {
     "initializer_range": (1e-6, 1.0),
-    "hidden_dropout": (0.0, 0.9),
-    "attention_dropout": (0.0, 0.9),
+    "hidden_dropout_prob": (0.0, 0.9),
+    "attention_probs_dropout_prob": (0.0, 0.9),
     "max_position_embeddings": (5, 65_535),
     "num_static_variants": (1, 10_000),
     "mask_offset": (0, 2**31),

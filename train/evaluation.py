@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from accelerate import Accelerator
+
 from clozemill.model.config import check_fits
 from clozemill.pipeline.dataset import Dataset, open_dataset
 from clozemill.pipeline.errors import ModelError
@@ -18,10 +20,11 @@ from clozemill.train.baselines import Baselines, measure_baselines
 from clozemill.train.config import PretrainConfig
 from clozemill.train.encoders import TrainedEncoder, find_encoder
 from clozemill.train.launch import precision_of, start_accelerator
-from clozemill.train.loader import LoaderSettings, evaluation_batches
+from clozemill.train.loader import LoaderSettings, MicroBatches, evaluation_batches
 from clozemill.train.loss import Batch, PretrainingObjective
 from clozemill.train.metrics import EvaluationRow
 from clozemill.train.steps import evaluate
+from clozemill.train.window import Window
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,41 +103,56 @@ def evaluate_encoder(
         PretrainConfig(steps=1, precision=settings.precision, threads=settings.threads)
     )
     dataset = open_dataset(data)
-    loading = LoaderSettings(micro_batch_size=settings.micro_batch_size)
-    batches = evaluation_batches(
-        dataset,
-        loading,
-        split=settings.split,
-        variant=settings.variant,
-        num_instances=settings.num_instances,
-    )
+    batches = _batches(dataset, settings)
     encoder = find_encoder(path)
     is_known = check_made_for(encoder, dataset)
-    objective = PretrainingObjective(encoder.model).to(accelerator.device)
-    begin = time.perf_counter()
-    window = evaluate(
-        accelerator,
-        accelerator.prepare_model(objective, evaluation_mode=True),
-        _without_unused(_counted(batches, dataset, settings, on_progress), encoder),
-        mask_id=dataset.manifest.tokenizer.special_ids["mask"],
-    )
-    window = dataclasses.replace(window, seconds=time.perf_counter() - begin)
+    counted = _counted(batches, dataset, settings, on_progress)
+    window = _measure(accelerator, encoder, dataset, counted)
     step = 0 if encoder.state is None else encoder.state.step
     return Evaluation(
         model=encoder.folder,
         row=window.evaluation_row(step=step, split=settings.split),
-        baselines=measure_baselines(
-            dataset,
-            split=settings.split,
-            variant=settings.variant,
-            eval_instances=settings.num_instances,
-        ),
+        baselines=_baselines(dataset, settings),
         variant=settings.variant,
         precision=precision_of(accelerator),
         dataset_digest=dataset.manifest.splits[settings.split].dataset_digest,
         tokenizer_hash=dataset.manifest.tokenizer.hash,
         is_tokenizer_known=is_known,
     )
+
+
+def _batches(dataset: Dataset, settings: EvaluationSettings) -> MicroBatches:
+    return evaluation_batches(
+        dataset,
+        LoaderSettings(micro_batch_size=settings.micro_batch_size),
+        split=settings.split,
+        variant=settings.variant,
+        num_instances=settings.num_instances,
+    )
+
+
+def _baselines(dataset: Dataset, settings: EvaluationSettings) -> Baselines:
+    return measure_baselines(
+        dataset,
+        split=settings.split,
+        variant=settings.variant,
+        eval_instances=settings.num_instances,
+    )
+
+
+def _measure(
+    accelerator: Accelerator, encoder: TrainedEncoder, dataset: Dataset, batches: Iterable[Batch]
+) -> Window:
+    """Return the sums of an encoder over batches, and the seconds that they took."""
+    objective = PretrainingObjective(encoder.model).to(accelerator.device)
+    begin = time.perf_counter()
+    window = evaluate(
+        accelerator,
+        accelerator.prepare_model(objective, evaluation_mode=True),
+        _without_unused(batches, encoder),
+        mask_id=dataset.manifest.tokenizer.special_ids["mask"],
+    )
+    return dataclasses.replace(window, seconds=time.perf_counter() - begin)
 
 
 def check_made_for(encoder: TrainedEncoder, dataset: Dataset) -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 from clozemill.model.config import BertConfig
 from clozemill.model.convert import config_entries
 from clozemill.model.flops import num_parameters
+from clozemill.pipeline.figures import fixed, percent
 from clozemill.pipeline.inspection_text import visible
 from clozemill.train.checkpoints import TrainingState
 from clozemill.train.config import PretrainConfig
@@ -107,14 +108,14 @@ def _results(facts: CardFacts) -> str:
     rows = [("", "model", "without the context")]
     if row.mlm_loss is not None:
         rows += [
-            ("loss of masked tokens (nats)", _number(row.mlm_loss), _line(lines, _CONTEXT_FREE)),
-            ("the same where `[MASK]` is shown", _number(row.mask_only_loss), _line(lines, _MASK)),
-            ("right at masked tokens", _percent(row.mlm_accuracy), _share(lines, _ACCURACY)),
+            ("loss of masked tokens (nats)", fixed(row.mlm_loss), _line(lines, _CONTEXT_FREE)),
+            ("the same where `[MASK]` is shown", fixed(row.mask_only_loss), _line(lines, _MASK)),
+            ("right at masked tokens", percent(row.mlm_accuracy), _share(lines, _ACCURACY)),
         ]
     if row.nsp_loss is not None:
         rows += [
-            ("loss of next sentences (nats)", _number(row.nsp_loss), _line(lines, _LENGTHS)),
-            ("right at next sentences", _percent(row.nsp_accuracy), _share(lines, _LENGTH_SHARE)),
+            ("loss of next sentences (nats)", fixed(row.nsp_loss), _line(lines, _LENGTHS)),
+            ("right at next sentences", percent(row.nsp_accuracy), _share(lines, _LENGTH_SHARE)),
         ]
     return (
         f"## Results\n\nAt step {row.step:,}, on {row.instances:,} instances of "
@@ -131,19 +132,11 @@ _LENGTHS, _LENGTH_SHARE = "nsp_length_loss", "nsp_length_accuracy"
 
 
 def _line(lines: StartRow | None, name: str) -> str:
-    return _number(getattr(lines, name, None))
+    return fixed(getattr(lines, name, None))
 
 
 def _share(lines: StartRow | None, name: str) -> str:
-    return _percent(getattr(lines, name, None))
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
-
-
-def _percent(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1%}"
+    return percent(getattr(lines, name, None))
 
 
 def _data(facts: CardFacts) -> str:

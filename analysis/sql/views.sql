@@ -86,7 +86,8 @@ from document_rows;
 
 -- grain: one row per instance and position, special tokens too
 -- `expected_selected` and `variance_selected` are those of how many of the stored variants select
--- the position, if each has its number of positions and no regard to which: for token masks.
+-- the position, if each has its number of positions and no regard to which: for token masks. They
+-- are decimals, so that their sums are the same whatever is added first.
 create temp view tokens as
 select
     split,
@@ -98,8 +99,8 @@ select
     segment_b_start::integer as segment_b_start,
     len(input_ids) as num_tokens,
     len(overlay_rates) as num_variants,
-    list_sum(overlay_rates) as expected_selected,
-    list_sum(list_transform(overlay_rates, lambda p: p * (1 - p))) as variance_selected
+    expected_selected,
+    variance_selected
 from (
     select
         split,
@@ -110,7 +111,10 @@ from (
         segment_b_start,
         list_transform(
             masks, lambda overlay: len(overlay) / nullif(num_maskable, 0)
-        ) as overlay_rates
+        ) as overlay_rates,
+        list_sum(overlay_rates)::decimal(18, 9) as expected_selected,
+        list_sum(list_transform(overlay_rates, lambda p: p * (1 - p)))::decimal(18, 9)
+            as variance_selected
     from instance_rows
 );
 

@@ -3,13 +3,13 @@
 import contextlib
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from clozemill.options import CalledDefault
+from clozemill.analysis.defaults import FALSE_ALARM_RATE, MEMORY_LIMIT
 from clozemill.pipeline.errors import ConfigError, QueryError
 from clozemill.printing import (
     EXIT_COULD_NOT_RUN,
@@ -28,26 +28,12 @@ if TYPE_CHECKING:
     from clozemill.analysis.query import QueryResult
 
 
-def _memory_limit() -> str:
-    from clozemill.analysis.db import MEMORY_LIMIT
-
-    return MEMORY_LIMIT
-
-
-def _false_alarm_rate() -> float:
-    from clozemill.analysis.audit import FALSE_ALARM_RATE
-
-    return FALSE_ALARM_RATE
-
-
 threads_option = click.option(
     "--threads", type=click.IntRange(min=1), help="Threads of a query; by default one per core."
 )
 memory_option = click.option(
     "--memory-limit",
-    cls=CalledDefault,
-    type=str,
-    default=_memory_limit,
+    default=MEMORY_LIMIT,
     show_default=True,
     help="Memory of a query, before it spills to a temporary folder.",
 )
@@ -62,7 +48,26 @@ class _Form(NamedTuple):
     rows: int
 
 
+class _SqlCommand(click.Command):
+    """A command with a query, which may begin with a comment, in the look of an option."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments; a query that begins with a comment goes behind a `--`."""
+        options = {flag for parameter in self.get_params(ctx) for flag in parameter.opts}
+        queries = [word for word in args if _begins_with_comment(word, options)]
+        if queries and "--" not in args:
+            args = [*(word for word in args if word not in queries), "--", *queries]
+        return super().parse_args(ctx, args)
+
+
+def _begins_with_comment(word: str, options: Collection[str]) -> bool:
+    """Return whether a word is a text that begins with `--`, and not an option with a value."""
+    is_text = any(character.isspace() for character in word)
+    return is_text and word.startswith("--") and word.partition("=")[0] not in options
+
+
 @click.command(
+    cls=_SqlCommand,
     short_help="Ask a dataset and its runs in SQL.",
     epilog='Example: clozemill sql data/ "select split, count(*) from instances group by split"',
 )
@@ -226,6 +231,12 @@ def _prompt(connection: "duckdb.DuckDBPyConnection", form: _Form) -> None:
 @click.argument("data", metavar="DATA")
 @click.option("--only", multiple=True, metavar="NAME", help="Ask this question; may be repeated.")
 @click.option(
+    "--accept",
+    multiple=True,
+    metavar="NAME",
+    help="This question may fail, as for a cap set on purpose; may be repeated.",
+)
+@click.option(
     "--show-rows",
     is_flag=True,
     help="Print the first rows of the answers, the least probable first.",
@@ -233,9 +244,7 @@ def _prompt(connection: "duckdb.DuckDBPyConnection", form: _Form) -> None:
 @click.option("--sql", "is_sql", is_flag=True, help="Print the SQL of the questions; ask nothing.")
 @click.option(
     "--false-alarm-rate",
-    cls=CalledDefault,
-    type=float,
-    default=_false_alarm_rate,
+    default=FALSE_ALARM_RATE,
     show_default=True,
     help="How often a sound dataset may fail, over all questions together.",
 )
@@ -251,6 +260,7 @@ def _prompt(connection: "duckdb.DuckDBPyConnection", form: _Form) -> None:
 def audit(
     data: str,
     only: tuple[str, ...],
+    accept: tuple[str, ...],
     show_rows: bool,
     is_sql: bool,
     false_alarm_rate: float,
@@ -265,7 +275,8 @@ def audit(
     """Ask the dataset DATA whether masks and pairs are as they should be; exit 1 if not.
 
     Each question has an exact expectation; docs/audit.md lists them. The table shows of each the
-    group that is least probable, with its p-value, and which counts pass.
+    group that is least probable, with its p-value, and which counts pass. What is accepted is
+    shown as it is, and alone is no reason to exit 1.
     """
     from clozemill import audit_rows, audit_tables
     from clozemill.analysis.audit import AuditSettings, chosen_questions, run_audit
@@ -280,15 +291,18 @@ def audit(
 
     if study and not html:
         raise ConfigError(f"--study {study} is for the page of --html; give --html FILE too.")
+    settings = AuditSettings(
+        only=only,
+        false_alarm_rate=false_alarm_rate,
+        is_sample=sample is not None,
+        accept=accept,
+    )
     if is_sql:
         show(audit_tables.sql_printout(chosen_questions(only)), is_json)
         return 0
     if html:
         require_libraries()
         check_page(Path(html), dataset=Path(data), studies=[Path(study)] if study else [])
-    settings = AuditSettings(
-        only=only, false_alarm_rate=false_alarm_rate, is_sample=sample is not None
-    )
     dataset = open_dataset(data)
     findings = read_findings_of(dataset, Path(study)) if study else None
     pieces = load_tokenizer(dataset.tokenizer_path).pieces

@@ -32,10 +32,13 @@ def rows_printout(
     found = {
         "data": data,
         "is_sample": report.is_sample,
+        "accepted": [a.question.name for a in report.answers if a.verdict == "accepted"],
+        "needlessly_accepted": report.needlessly_accepted(),
         "rows": {answer.question.name: _rows_data(answer) for answer in report.answers},
     }
     parts = [_answer_text(answer, pieces, width) for answer in report.answers]
-    return Printout(data=found, text="\n".join(parts))
+    needless = "".join(f"{line}\n" for line in report.needlessly_accepted().values())
+    return Printout(data=found, text="\n".join([*parts, *[needless] * bool(needless)]))
 
 
 def _rows_data(answer: Answer) -> list[dict[str, Any]]:
@@ -44,7 +47,7 @@ def _rows_data(answer: Answer) -> list[dict[str, Any]]:
         return rows
     values = p_values(answer.question.kind, answer.rows).tolist()
     return [
-        {**row, "p_value": float(f"{value:.9g}"), "has_failed": not value >= answer.threshold}
+        {**row, "p_value": value, "has_failed": not value >= answer.threshold}
         for row, value in zip(rows, values, strict=True)
     ]
 
@@ -62,7 +65,8 @@ def _answer_text(answer: Answer, pieces: Sequence[str], width: int | None) -> st
     order = ", the least probable first" if answer.num_groups > 1 else ""
     more = "; --json has up to 1,000" if answer.num_rows > len(rows) else ""
     grain = answer.question.grain
-    return f"{title}{text}{count}{order}{more}. {grain[:1].upper()}{grain[1:]}.\n"
+    accepted = " The failure is accepted." if answer.verdict == "accepted" else ""
+    return f"{title}{text}{count}{order}{more}. {grain[:1].upper()}{grain[1:]}.{accepted}\n"
 
 
 def _tested(answer: Answer, shown: pa.Table, pieces: Sequence[str], width: int | None) -> str:

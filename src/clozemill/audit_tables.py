@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from clozemill.analysis.audit import Answer, AuditReport, Group
+from clozemill.analysis.audit import Answer, AuditReport
 from clozemill.analysis.group_labels import group_label
 from clozemill.analysis.headlines import headline
 from clozemill.analysis.questions import Question, unasked
@@ -30,18 +30,19 @@ def audit_printout(
         pieces: The vocabulary, by token id.
         width: Characters of a line; what does not fit goes to a second one.
     """
-    failed = [answer for answer in report.answers if answer.verdict == "failed"]
     found = {
         "data": data,
         "has_failed": report.has_failed,
+        "needlessly_accepted": report.needlessly_accepted(),
         "false_alarm_rate": report.false_alarm_rate,
         "is_sample": report.is_sample,
         "answers": [_answer_data(answer) for answer in report.answers],
     }
     command = shlex.join(["clozemill", "audit", data, *_sample_flag(sample)])
-    failures = [_failure(command, answer) for answer in failed]
+    failures = [_failure(command, answer) for answer in report.answers if answer.has_fault]
     legend = [_LEGEND] * any(answer.num_groups > 1 for answer in report.answers)
-    lines = ["audit", *_table(report, pieces, width), "", *legend, *failures, _last_line(report)]
+    table, needless = _table(report, pieces, width), report.needlessly_accepted().values()
+    lines = ["audit", *table, "", *legend, *failures, *needless, _last_line(report)]
     return Printout(data=found, text="\n".join(lines) + "\n")
 
 
@@ -67,21 +68,11 @@ def _answer_data(answer: Answer) -> dict[str, Any]:
         "num_groups": answer.num_groups,
         "threshold": answer.threshold,
         "num_rows": answer.num_rows,
-        "groups": [_group_data(group) for group in answer.groups],
+        "groups": [dataclasses.asdict(group) for group in answer.groups],
     }
-    if answer.verdict == "failed":
+    if answer.has_fault:
         data |= {name: getattr(question, name) for name in ("failure", "grain", "passes", "sql")}
     return data
-
-
-def _group_data(group: Group) -> dict[str, Any]:
-    """Return a group; sums of fractions are rounded, as their last digits follow from threads."""
-    data = dataclasses.asdict(group)
-    return {name: _rounded(v) if isinstance(v, float) else v for name, v in data.items()}
-
-
-def _rounded(number: float) -> float:
-    return float(f"{number:.9g}")
 
 
 class _Line(NamedTuple):
@@ -161,8 +152,9 @@ def _failure(command: str, answer: Answer) -> str:
     question = answer.question
     p_value = f" (p {p_value_text(answer.groups[0].p_value)})" if answer.groups else ""
     points = f"  A failure points to {question.failure}\n" if question.failure else ""
+    accepted = ", which is accepted" if answer.verdict == "accepted" else ""
     return (
-        f"{question.name} failed{p_value}: {question.question}\n{points}"
+        f"{question.name} failed{accepted}{p_value}: {question.question}\n{points}"
         f"  See: {command} --only {question.name} --show-rows"
     )
 
@@ -170,7 +162,7 @@ def _failure(command: str, answer: Answer) -> str:
 def _last_line(report: AuditReport) -> str:
     counts = {
         verdict: sum(answer.verdict == verdict for answer in report.answers)
-        for verdict in ("passed", "failed", "figures", "not asked")
+        for verdict in ("passed", "failed", "accepted", "figures", "not asked")
     }
     asked = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
     part = " of a sample of the instances" if report.is_sample else ""

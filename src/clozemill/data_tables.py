@@ -10,13 +10,14 @@ from rich.text import Text
 
 from clozemill.pipeline.build import BuildReport
 from clozemill.pipeline.estimate import BuildEstimate
+from clozemill.pipeline.figures import percent
 from clozemill.pipeline.inspection import InstanceView
 from clozemill.pipeline.manifest import Manifest, read_manifest
 from clozemill.pipeline.tokenizer import PretrainingTokenizer
 from clozemill.pipeline.verify import Finding
 from clozemill.pipeline.vocab import VocabularyReport
 from clozemill.printouts import Printout, new_table, render
-from clozemill.values import megabytes, percent
+from clozemill.values import megabytes
 
 
 def build_printout(report: BuildReport, out: str) -> Printout:

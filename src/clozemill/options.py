@@ -31,17 +31,6 @@ config_option = click.option(
 _READING_FIELDS = ("text_field", "layout", "input_format", "on_bad_input", "limit_documents")
 
 
-class CalledDefault(click.Option):
-    """An option whose default is known to a module that its verb alone imports.
-
-    `default` is a function that returns it. Help shows what click would call `(dynamic)`.
-    """
-
-    def get_default(self, ctx: click.Context, call: bool = True) -> Any:
-        """Return the default, called in help too."""
-        return super().get_default(ctx, call=True)
-
-
 def reading_options(command: Command) -> Command:
     """Add the flags that say how documents are read."""
     return _add_options(command, BuildConfig, lambda item: item.name in _READING_FIELDS)

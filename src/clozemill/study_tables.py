@@ -15,10 +15,10 @@ from clozemill.analysis.study_findings import (
     study_warnings,
 )
 from clozemill.analysis.study_plan import StudyPlan, Training
+from clozemill.pipeline.figures import fixed, percent
 from clozemill.printing import tell
 from clozemill.printouts import Printout, new_table, render
 from clozemill.train.json_records import to_json
-from clozemill.values import fixed, percent
 
 
 def plan_text(plan: StudyPlan) -> str:

@@ -13,6 +13,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from clozemill.pipeline.figures import fixed, percent
 from clozemill.pipeline.inspection_text import visible
 from clozemill.printing import tell
 from clozemill.printouts import Printout, new_table, render
@@ -24,7 +25,7 @@ from clozemill.train.plan import Plan
 from clozemill.train.pretrain import PretrainReport
 from clozemill.train.replay import Replay
 from clozemill.train.reporting import OnRow
-from clozemill.values import fixed, megabytes, percent
+from clozemill.values import megabytes
 
 _SECONDS_BETWEEN_LINES = 10.0
 

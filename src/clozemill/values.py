@@ -63,24 +63,6 @@ def json_text(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, allow_nan=False)
 
 
-def fixed(value: float | None, *, digits: int = 3) -> str:
-    """Return a loss or another number of known size, with as many decimals as its neighbours.
-
-    >>> fixed(2.0), fixed(None)
-    ('2.000', '-')
-    """
-    return "-" if value is None else f"{value:.{digits}f}"
-
-
-def percent(share: float | None) -> str:
-    """Return a share in percent.
-
-    >>> percent(0.1234), percent(None)
-    ('12.3%', '-')
-    """
-    return "-" if share is None else f"{share:.1%}"
-
-
 def megabytes(num_bytes: float) -> str:
     """Return a size.
 

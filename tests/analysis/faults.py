@@ -1,24 +1,19 @@
 """Datasets that are well-formed and wrong: faults of published datasets, planted in sound ones."""
 
-import dataclasses
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
-import pyarrow as pa
-from tests.pipeline.small_datasets import digest_of, slice_columns
+from tests.pipeline.small_datasets import vouch, write_again
 
-from clozemill.pipeline.columns import InstanceColumns, read_columns
+from clozemill.pipeline.columns import InstanceColumns
 from clozemill.pipeline.dataset import Dataset, open_dataset
 from clozemill.pipeline.instances import MaskBatch, starts_of
-from clozemill.pipeline.manifest import write_manifest
 from clozemill.pipeline.mask_rules import MaskRule
 from clozemill.pipeline.masks import draw_variants
 from clozemill.pipeline.recipes import mask_rule
-from clozemill.pipeline.schema import instance_batch
-from clozemill.pipeline.shards import Shard, ShardReader, write_shard
 from clozemill.pipeline.tokenizer import load_tokenizer
 
 Change: TypeAlias = Callable[[InstanceColumns, Dataset], InstanceColumns]
@@ -29,34 +24,12 @@ def plant(sound: Path, out: Path, change: Change) -> Path:
     """Write a dataset again with other instances, and a manifest that vouches for them."""
     shutil.copytree(sound, out)
     dataset = open_dataset(sound)
-    shards = tuple(_planted(dataset, out, shard, change) for shard in dataset.manifest.shards)
-    splits = {}
-    for name, entry in dataset.manifest.splits.items():
-        own = [shard for shard in shards if shard.split == name]
-        digest = digest_of([batch for shard in own for batch in ShardReader(out, shard)])
-        splits[name] = dataclasses.replace(
-            entry,
-            num_instances=digest.instances.count,
-            num_tokens=sum(shard.num_tokens for shard in own),
-            instances_digest=digest.instances.hexdigest(),
-            dataset_digest=digest.dataset.hexdigest(),
-        )
-    write_manifest(out, dataclasses.replace(dataset.manifest, shards=shards, splits=splits))
-    return out
-
-
-def _planted(dataset: Dataset, out: Path, shard: Shard, change: Change) -> Shard:
-    rows = pa.Table.from_batches(dataset.shard_batches(shard)).combine_chunks().to_batches()[0]
-    columns = change(read_columns(rows), dataset)
-    batches = [
-        instance_batch(
-            slice_columns(columns, begin, min(begin + shard.batch_rows, rows.num_rows)),
-            dataset.schema,
-            dataset.source_names,
-        )
-        for begin in range(0, rows.num_rows, shard.batch_rows)
+    shards = [
+        write_again(out, dataset, shard, lambda columns: change(columns, dataset))
+        for shard in dataset.manifest.shards
     ]
-    return write_shard(out / shard.path, batches, schema=dataset.schema, split=shard.split)
+    vouch(out, dataset.manifest, shards)
+    return out
 
 
 def rule_of(dataset: Dataset) -> MaskRule:

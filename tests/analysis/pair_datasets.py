@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from tests.analysis.sound_builds import assert_same_offences
 from tests.pipeline.small_corpora import (
     make_texts,
     small_dataset,
@@ -47,4 +48,6 @@ def audit_pairs(
 
 def failed_questions(dataset: Dataset) -> set[str]:
     """Return the names of the questions about pairs and documents that a dataset fails."""
-    return {a.question.name for a in audit_pairs(dataset).answers if a.verdict == "failed"}
+    report = audit_pairs(dataset, threads=1)
+    assert_same_offences(dataset.folder, report)
+    return {answer.question.name for answer in report.answers if answer.verdict == "failed"}

@@ -3,7 +3,6 @@
 All but what a fault touches stays as it was: the manifest lists the new files, with their sizes.
 """
 
-import dataclasses
 import shutil
 from collections.abc import Callable, Collection
 from pathlib import Path
@@ -12,10 +11,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from tests.pipeline.small_datasets import vouch
 
-from clozemill.pipeline.dataset import Dataset, open_dataset
-from clozemill.pipeline.digest import Digest
-from clozemill.pipeline.manifest import MANIFEST_NAME, SplitEntry, write_manifest
+from clozemill.pipeline.dataset import Dataset
+from clozemill.pipeline.manifest import MANIFEST_NAME
 from clozemill.pipeline.shards import SUFFIX_OF_FORMAT, Shard, write_documents, write_shard
 
 Rows = dict[str, pa.Table]
@@ -40,21 +39,12 @@ def spoil(
     )
     manifest = dataset.manifest
     shards: list[Shard] = []
-    splits: dict[str, SplitEntry] = {}
     for split, table in tables.items():
         shards += _write_shards(out, split, table, manifest.configuration["format"], len(shards))
-        splits[split] = _entry(dataset, split, table)
     chosen = documents(pa.Table.from_batches(dataset.documents()))
     file = write_documents(out / "documents-all-00000.arrow", chosen.to_batches())
-    changed = dataclasses.replace(
-        manifest,
-        configuration={**manifest.configuration, **configuration},
-        shards=tuple(shards),
-        splits=splits,
-        documents=(file,),
-    )
-    write_manifest(out, changed)
-    return open_dataset(out)
+    stated = {**manifest.configuration, **configuration}
+    return vouch(out, manifest, shards, configuration=stated, documents=(file,))
 
 
 def _files_of_rows(names: list[str]) -> Collection[str]:
@@ -78,19 +68,6 @@ def _write_shards(
         )
         for number, begin in enumerate(range(0, table.num_rows, size))
     ]
-
-
-def _entry(dataset: Dataset, split: str, table: pa.Table) -> SplitEntry:
-    digest = Digest()
-    for batch in table.combine_chunks().to_batches():
-        digest.add(batch)
-    return dataclasses.replace(
-        dataset.manifest.splits[split],
-        num_instances=table.num_rows,
-        num_tokens=pc.sum(pc.list_value_length(table["input_ids"])).as_py(),
-        instances_digest=digest.instances.hexdigest(),
-        dataset_digest=digest.dataset.hexdigest(),
-    )
 
 
 def of_train(edit: Callable[[pa.Table], pa.Table]) -> Callable[[Rows], Rows]:

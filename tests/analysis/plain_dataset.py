@@ -1,5 +1,6 @@
 """Every row of a small dataset as Python objects, and what the views should make of them."""
 
+from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
 from clozemill.pipeline.dataset import Dataset
@@ -97,11 +98,13 @@ class PlainDataset:
             ids = row["input_ids"]
             num_maskable = sum(not self.is_special(token_id) for token_id in ids)
             rates = [len(overlay) / num_maskable for overlay in row["masks"]]
-            of_all = (row["segment_b_start"], len(ids), len(rates), sum(rates))
-            variance = sum(rate * (1 - rate) for rate in rates)
+            selected = (sum(rates), sum(rate * (1 - rate) for rate in rates))
+            billionth = Decimal("1e-9")
+            decimals = [Decimal(n).quantize(billionth, ROUND_HALF_UP) for n in selected]
+            of_all = (row["segment_b_start"], len(ids), len(rates), *decimals)
             for position, length in enumerate(self.word_lengths(ids)):
                 key = (row["split"], row["instance"], row["source"], position)
-                found.append((*key, ids[position], length, *of_all, variance))
+                found.append((*key, ids[position], length, *of_all))
         return found
 
     def variant_rows(self) -> list[Row]:

@@ -9,7 +9,7 @@ import gzip
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +19,9 @@ from tests.pipeline.small_corpora import make_texts, small_build, write_json_lin
 
 from clozemill.analysis.audit import AuditReport, AuditSettings, run_audit
 from clozemill.analysis.db import open_database
+from clozemill.analysis.questions import Kind
+from clozemill.audit_rows import rows_printout
+from clozemill.audit_tables import audit_printout
 from clozemill.pipeline.dataset import open_dataset
 
 NUM_SEEDS = 20
@@ -80,10 +83,34 @@ def _places(number: int, seed: int) -> Iterator[int]:
         yield from range(first % NUM_SEEDS, number, NUM_SEEDS)
 
 
-def audit_all(folder: Path, *, threads: int = 1, memory_limit: str = "4GB") -> AuditReport:
-    """Return the answers to every question."""
+def audit_all(
+    folder: Path,
+    *,
+    threads: int = 1,
+    memory_limit: str = "4GB",
+    only: Collection[str] = (),
+) -> AuditReport:
+    """Return the answers to every question, or only to some."""
+    settings = AuditSettings(only=tuple(only))
     with open_database(folder, threads=threads, memory_limit=memory_limit) as connection:
-        return run_audit(connection, open_dataset(folder).manifest, AuditSettings())
+        return run_audit(connection, open_dataset(folder).manifest, settings)
+
+
+def assert_same_offences(folder: Path, report: AuditReport) -> None:
+    """Make sure that what breaks a rule comes in the same order with another number of threads."""
+    failed = [a for a in report.answers if a.verdict == "failed"]
+    offences = {a.question.name: a.rows for a in failed if a.question.kind is Kind.OFFENCES}
+    if offences:
+        again = audit_all(folder, threads=2, only=offences)
+        for answer in again.answers:
+            assert answer.rows.equals(offences[answer.question.name]), answer.question.name
+
+
+def printed(report: AuditReport) -> str:
+    """Return all that is printed of an audit, for people and as JSON."""
+    table, rows = audit_printout("data", report), rows_printout("data", report)
+    data = {"table": table.data, "rows": rows.data}
+    return "\n".join([table.text, rows.text, json.dumps(data, indent=1)])
 
 
 def audits(

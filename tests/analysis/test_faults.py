@@ -3,12 +3,11 @@ from pathlib import Path
 import pytest
 from tests.analysis.fault_tables import FAULTS, PACKED_FAULTS, PAIR_FAULTS, SOUND
 from tests.analysis.faults import plant
+from tests.analysis.sound_builds import assert_same_offences, audit_all
 from tests.pipeline.small_corpora import make_texts, small_build, write_json_lines, write_tokenizer
 
-from clozemill.analysis.audit import AuditReport, run_audit
-from clozemill.analysis.db import open_database
+from clozemill.analysis.audit import AuditReport
 from clozemill.analysis.questions import Kind, all_questions
-from clozemill.pipeline.dataset import open_dataset
 
 
 @pytest.fixture(scope="module")
@@ -25,11 +24,6 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {name: folder / name for name in SOUND}
 
 
-def audited(folder: Path) -> AuditReport:
-    with open_database(folder, threads=1) as connection:
-        return run_audit(connection, open_dataset(folder).manifest)
-
-
 def failed(report: AuditReport) -> set[str]:
     assert len(report.answers) >= 20
     return {answer.question.name for answer in report.answers if answer.verdict == "failed"}
@@ -41,13 +35,15 @@ def test_a_fault_fails_its_audits_and_no_others(
     sound: dict[str, Path], fault: str, tmp_path: Path
 ) -> None:
     name, change, fails, may_fail = FAULTS[fault]
-    found = failed(audited(plant(sound[name], tmp_path / "wrong", change)))
+    report = audit_all(plant(sound[name], tmp_path / "wrong", change))
+    assert_same_offences(tmp_path / "wrong", report)
+    found = failed(report)
     assert {audit for audit in found if audit in fails or not audit.startswith(may_fail)} == fails
 
 
 @pytest.mark.slow
 def test_what_faults_are_planted_in_is_sound(sound: dict[str, Path]) -> None:
-    found = {name: failed(audited(folder)) for name, folder in sound.items()}
+    found = {name: failed(audit_all(folder)) for name, folder in sound.items()}
     assert found == {**dict.fromkeys(SOUND, set()), "long, cap 20": {"cap_on_selected"}}
 
 

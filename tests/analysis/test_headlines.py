@@ -28,7 +28,7 @@ def said(session: duckdb.DuckDBPyConnection, name: str) -> str:
 def asked(session: duckdb.DuckDBPyConnection, figures: str) -> list[str]:
     rows = session.sql(figures).fetchall()
     assert len(rows) == 2
-    return [f"{split} {100 * share:.2f} %" for split, share in rows]
+    return [f"{split} {share:.2%}" for split, share in rows]
 
 
 @pytest.mark.parametrize(
@@ -75,10 +75,10 @@ def test_labels_are_those_of_the_source_that_is_furthest_off() -> None:
         {"split": "validation", "source": "", "random_share": 1, "expected_share": 1, "z": None},
     ]
     assert headline("label_share", rows) == (
-        "furthest off: train, source b, 50.00 % random, 59.00 % expected"
+        "furthest off: train, source b, 50.00% random, 59.00% expected"
     )
     steered = [{**rows[0], "expected_share": None}]
-    assert headline("label_share", steered) == "train, source (none): 60.00 % random"
+    assert headline("label_share", steered) == "train, source (none): 60.00% random"
 
 
 def test_the_best_probe_is_one_that_a_model_could_be() -> None:
@@ -87,7 +87,7 @@ def test_the_best_probe_is_one_that_a_model_could_be() -> None:
         {"probe": "lengths", "accuracy": 0.7, "accuracy_gain": 0.1},
         {"probe": "source", "accuracy": 0.6, "accuracy_gain": 0.0},
     ]
-    assert headline("nsp_shortcuts", rows) == "best probe, lengths: 70.00 % right, prior 60.00 %"
+    assert headline("nsp_shortcuts", rows) == "best probe, lengths: 70.00% right, prior 60.00%"
     assert headline("nsp_shortcuts", rows[:1]) == ""
 
 

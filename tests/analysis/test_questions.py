@@ -95,6 +95,14 @@ def test_a_need_is_met_or_named(
     assert unmet_need(question(needs=needs), manifest, is_sample=is_sample) == unmet
 
 
+def test_what_has_no_order_is_one_row_or_comes_as_the_files_have_it() -> None:
+    """Threads shuffle groups and joined rows, but no others."""
+    without = [q for q in all_questions() if "\norder by " not in q.sql]
+    assert len(without) == 11
+    shuffled = [q.name for q in without if " join " in q.sql or "group by" in q.sql]
+    assert shuffled == []
+
+
 def test_sql_files_stand_where_questions_are_read_from() -> None:
     folder = Path(__file__).resolve().parents[2] / "analysis" / "sql" / "audits"
     assert sorted(path.stem for path in folder.glob("*.sql")) == [q.name for q in all_questions()]

@@ -92,6 +92,31 @@ def test_sql_prints_a_table(run: Run, data: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "query", [f"-- of specials\n{SPECIALS}", f"--rows = 2\n{SPECIALS}", f"--json of\n{SPECIALS}"]
+)
+@pytest.mark.parametrize("flags", [[], ["--csv", "--rows", "1"]])
+def test_a_query_may_begin_with_a_comment(
+    run: Run, data: Path, query: str, flags: list[str]
+) -> None:
+    expected = run("sql", data, SPECIALS, *flags)
+    assert expected.code == 0
+    assert expected.out.count("\n") == 4
+    assert run("sql", data, query, *flags) == expected
+    assert run("sql", *flags, data, query) == expected
+    assert run("sql", *flags, "--", data, query) == expected
+
+
+def test_options_of_sql_are_none_of_its_queries(run: Run, data: Path, tmp_path: Path) -> None:
+    file = tmp_path / "my masks.parquet"
+    assert run("sql", data, SPECIALS, f"--parquet={file}").code == 0
+    assert file.exists()
+    done = run("sql", data, SPECIALS, "--jsn")
+    assert done.code == 2
+    assert "No such option" in done.err
+    assert "--json" in done.err
+
+
 def test_sql_says_that_there_are_more_rows(run: Run, data: Path) -> None:
     done = run("sql", data, SPECIALS, "--rows", "2")
     assert done.out.splitlines()[2:] == [

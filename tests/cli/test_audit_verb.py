@@ -20,13 +20,13 @@ from tests.pipeline.small_corpora import (
 )
 
 from clozemill.analysis.audit import (
-    FALSE_ALARM_RATE,
     Answer,
     AuditReport,
     AuditSettings,
     run_audit,
 )
-from clozemill.analysis.db import MEMORY_LIMIT, open_database
+from clozemill.analysis.db import open_database
+from clozemill.analysis.defaults import FALSE_ALARM_RATE, MEMORY_LIMIT
 from clozemill.analysis.questions import all_questions
 from clozemill.audit_rows import rows_printout
 from clozemill.audit_tables import audit_printout
@@ -50,6 +50,15 @@ def wrong(data: Path) -> Path:
     return plant(data, data.parent / "wrong", only_mask_tokens)
 
 
+@pytest.fixture(scope="module")
+def capped(data: Path) -> Path:
+    """A dataset with a cap that bites, as it was asked for."""
+    folder = data.parent
+    more = {"max_predictions_per_seq": 3}
+    small_build(folder / "corpus.jsonl", folder / "tokenizer", folder / "capped", **more)
+    return folder / "capped"
+
+
 def run(*arguments: Any) -> Result:
     return CliRunner().invoke(cli, ["audit", *map(str, arguments)], standalone_mode=False)
 
@@ -69,7 +78,7 @@ def test_a_sound_dataset_passes_with_a_line_for_each_question(data: Path) -> Non
     numbers = r"[\d,]+ +[\d,.]+ +0\.\d{3}  \d+ to [\d,]+"
     assert re.fullmatch(rf"actions +passed +{numbers} {group}", actions)
     assert cap.split(maxsplit=4) == ["cap_on_selected", "passed", "0", "0", "no row"]
-    share = r"\d+\.\d\d %"
+    share = r"\d+\.\d\d%"
     said = rf"train {share}, validation {share} of the maskable tokens"
     assert re.fullmatch(rf"mask_rates +figures +{said}", rates)
     assert words.endswith("not asked  single tokens are masked, not words")
@@ -251,10 +260,91 @@ def test_a_sample_leaves_questions_about_the_whole_unasked(data: Path) -> None:
     assert verdicts == {**dict.fromkeys(whole, "not asked"), "mask_rates": "figures"}
 
 
-def test_an_unknown_question_is_refused_with_the_names_there_are(data: Path) -> None:
-    error = run(data, "--only", "action").exception
+@pytest.mark.parametrize("flag", ["--only", "--accept"])
+@pytest.mark.parametrize("more", [[], ["--sql"]])
+def test_an_unknown_question_is_refused_with_the_names_there_are(
+    data: Path, flag: str, more: list[str]
+) -> None:
+    result = run(data, flag, "action", *more)
+    error = result.exception
     assert isinstance(error, ConfigError)
     assert str(error).startswith("there is no question 'action'; choose among actions, cap_on_")
+    assert (result.stdout, result.stderr) == ("", "")
+
+
+def test_a_failure_that_is_accepted_is_shown_and_no_reason_to_exit_1(
+    capped: Path, tmp_path: Path
+) -> None:
+    names = only("actions", "cap_on_selected")
+    page = tmp_path / "page.html"
+    refused = run(capped, *names, "--quiet")
+    result = run(capped, *names, "--accept", "cap_on_selected", "--quiet", "--html", page)
+    assert (refused.return_value, result.return_value) == (1, 0)
+    lines = result.stdout.splitlines()
+    assert lines[3].split()[:2] == ["cap_on_selected", "accepted"]
+    failed, points, see, last = lines[-4:]
+    assert failed.startswith("cap_on_selected failed, which is accepted: Does the cap ")
+    assert [points, see] == refused.stdout.splitlines()[-3:-1]
+    assert last.startswith("1 passed, 1 accepted; a sound dataset fails at most ")
+    text = " ".join(page.read_text("utf-8").split())
+    assert "1 of 2 questions passed, 1 failed and is accepted </p>" in text
+    assert '<p class="banner passed">' in text
+    assert '<section id="failed"' in text
+    assert text.count("</span> accepted</span>") == 2
+
+
+def test_a_failure_that_is_accepted_leaves_the_others_to_exit_1(
+    capped: Path, tmp_path: Path
+) -> None:
+    wrong = plant(capped, tmp_path / "wrong", only_mask_tokens)
+    page = tmp_path / "page.html"
+    flags = [*only("actions", "cap_on_selected"), "--accept", "cap_on_selected", "--quiet"]
+    result = run(wrong, *flags, "--html", page)
+    assert result.return_value == 1
+    assert result.stdout.splitlines()[-1].startswith("1 failed, 1 accepted; ")
+    text = " ".join(page.read_text("utf-8").split())
+    assert "1 of 2 questions failed, 1 more failed and is accepted </p>" in text
+    assert run(wrong, *flags, "--accept", "actions").return_value == 0
+
+
+def test_json_and_rows_say_what_is_accepted(capped: Path) -> None:
+    flags = (*only("cap_on_selected"), "--accept", "cap_on_selected", "--quiet")
+    found = json.loads(run(capped, *flags, "--json").stdout)
+    assert not found["has_failed"]
+    assert found["needlessly_accepted"] == {}
+    [answer] = found["answers"]
+    assert answer["verdict"] == "accepted"
+    assert answer["num_rows"] > 0
+    assert answer["failure"].startswith("a max_predictions_per_seq that is too small")
+    shown = run(capped, *flags, "--show-rows")
+    assert shown.return_value == 0
+    assert shown.stdout.endswith(" for which it does. The failure is accepted.\n")
+    rows = json.loads(run(capped, *flags, "--show-rows", "--json").stdout)
+    assert rows["accepted"] == ["cap_on_selected"]
+    assert len(rows["rows"]["cap_on_selected"]) > 0
+
+
+def test_what_is_accepted_and_did_not_fail_is_said_once(data: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    accept = ["cap_on_selected", "mask_rates", "words_whole", "actions", "cap_on_selected"]
+    flags = [*only(*accept[:3]), "--quiet", *(f"--accept={name}" for name in accept)]
+    said = {
+        "cap_on_selected": "cap_on_selected is accepted but did not fail: it passed.",
+        "mask_rates": (
+            "mask_rates is accepted but did not fail: it gives figures without a verdict."
+        ),
+        "words_whole": "words_whole is accepted but did not fail: it was not asked.",
+        "actions": "actions is accepted but did not fail: it was not asked.",
+    }
+    result = run(data, *flags, "--html", page)
+    assert result.return_value == 0
+    assert result.stdout.splitlines()[-5:-1] == list(said.values())
+    assert json.loads(run(data, *flags, "--json").stdout)["needlessly_accepted"] == said
+    assert run(data, *flags, "--show-rows").stdout.splitlines()[-4:] == list(said.values())
+    text = page.read_text("utf-8")
+    assert [line for line in said.values() if f'<p class="warning">{line}</p>' in text] == list(
+        said.values()
+    )
 
 
 def test_a_rate_that_is_none_is_refused(data: Path) -> None:

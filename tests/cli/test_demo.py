@@ -7,6 +7,7 @@ import pytest
 
 from clozemill.cli import cli
 from clozemill.demo import demo_steps, write_corpus
+from clozemill.pipeline.dataset import open_dataset
 from clozemill.train.metrics import EvaluationRow, StartRow, exact_columns, read_metrics
 
 README = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
@@ -61,6 +62,7 @@ def test_the_demo_runs_every_verb_that_it_shows_and_its_encoder_learns(
     for page in ("audit.html", "study.html"):
         assert "<svg" in (folder / page).read_text(encoding="utf-8")
     _check_trainings(folder, shown)
+    _check_study(folder, shown)
     _check_readme(shown + printed.err)
 
 
@@ -84,6 +86,23 @@ def _check_trainings(folder: Path, shown: str) -> None:
     assert at_100[0] == at_100[1]
     measured = re.findall(r"^MLM loss +([\d.]+) ", shown, re.MULTILINE)
     assert measured == [f"{last.mlm_loss:.3f}"], "an export is what was trained"
+
+
+def _check_study(folder: Path, shown: str) -> None:
+    """Check that its encoders have learnt to read, and never saw what they are measured on."""
+    assert "what is seen in 20 epochs" in shown
+    assert "No arm beats" not in shown
+    measured, held_out = (
+        _validation_documents(folder / "few"),
+        _validation_documents(folder / "short"),
+    )
+    assert len(measured) == 2
+    assert measured < held_out
+
+
+def _validation_documents(data: Path) -> set[bytes]:
+    rows = [row for batch in open_dataset(data).documents() for row in batch.to_pylist()]
+    return {row["document_id"] for row in rows if row["split"] == "validation"}
 
 
 def _check_readme(shown: str) -> None:

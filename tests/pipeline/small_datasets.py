@@ -12,7 +12,7 @@ import pyarrow as pa
 from clozemill.pipeline.build import build
 from clozemill.pipeline.columns import InstanceColumns, read_columns
 from clozemill.pipeline.config import BuildConfig
-from clozemill.pipeline.dataset import open_dataset
+from clozemill.pipeline.dataset import Dataset, open_dataset
 from clozemill.pipeline.digest import Digest
 from clozemill.pipeline.files import file_checksum
 from clozemill.pipeline.fingerprints import Fingerprints
@@ -324,27 +324,57 @@ def spoil(
 ) -> str:
     """Write one shard anew with edited columns, and a manifest that vouches for it."""
     dataset = open_dataset(folder)
-    manifest = dataset.manifest
-    shard = next(s for s in manifest.shards if path is None or s.path == path)
+    shards = list(dataset.manifest.shards)
+    place = next(i for i, shard in enumerate(shards) if path is None or shard.path == path)
+    shards[place] = write_again(folder, dataset, shards[place], edit)
+    vouch(folder, dataset.manifest, shards)
+    return shards[place].path
+
+
+def write_again(
+    out: Path,
+    dataset: Dataset,
+    shard: Shard,
+    edit: Callable[[InstanceColumns], InstanceColumns],
+) -> Shard:
+    """Write a shard of a dataset with edited columns into a folder, in batches of the same size."""
+    rows = pa.Table.from_batches(dataset.shard_batches(shard)).combine_chunks().to_batches()[0]
+    columns = edit(read_columns(rows))
+    num_rows = len(columns.instance_ids)
     batches = [
-        instance_batch(edit(read_columns(batch)), dataset.schema, dataset.source_names)
-        for batch in dataset.shard_batches(shard)
+        instance_batch(
+            slice_columns(columns, begin, min(begin + shard.batch_rows, num_rows)),
+            dataset.schema,
+            dataset.source_names,
+        )
+        for begin in range(0, num_rows, shard.batch_rows)
     ]
-    edited = write_shard(folder / shard.path, batches, schema=dataset.schema, split=shard.split)
-    shards = tuple(edited if s.path == shard.path else s for s in manifest.shards)
-    splits = dict(manifest.splits)
-    digest = digest_of(
-        [b for s in shards if s.split == shard.split for b in ShardReader(folder, s)]
-    )
-    splits[shard.split] = dataclasses.replace(
-        splits[shard.split],
-        num_instances=digest.instances.count,
-        num_tokens=sum(s.num_tokens for s in shards if s.split == shard.split),
-        instances_digest=digest.instances.hexdigest(),
-        dataset_digest=digest.dataset.hexdigest(),
-    )
-    write_manifest(folder, dataclasses.replace(manifest, shards=shards, splits=splits))
-    return shard.path
+    return write_shard(out / shard.path, batches, schema=dataset.schema, split=shard.split)
+
+
+def vouch(out: Path, manifest: Manifest, shards: Sequence[Shard], **changes: Any) -> Dataset:
+    """Return a dataset whose manifest lists these shards, and says of splits what they hold.
+
+    Args:
+        out: The folder with its files.
+        manifest: Of the dataset that it was made from.
+        shards: The new ones.
+        changes: Other fields of the manifest.
+    """
+    splits = {}
+    for name, entry in manifest.splits.items():
+        own = [shard for shard in shards if shard.split == name]
+        digest = digest_of([batch for shard in own for batch in ShardReader(out, shard)])
+        splits[name] = dataclasses.replace(
+            entry,
+            num_instances=digest.instances.count,
+            num_tokens=sum(shard.num_tokens for shard in own),
+            instances_digest=digest.instances.hexdigest(),
+            dataset_digest=digest.dataset.hexdigest(),
+        )
+    changed = dataclasses.replace(manifest, shards=tuple(shards), splits=splits, **changes)
+    write_manifest(out, changed)
+    return open_dataset(out)
 
 
 def tree(folder: Path) -> dict[str, bytes]:

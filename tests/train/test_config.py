@@ -141,7 +141,7 @@ def test_the_original_recipe_is_the_published_one() -> None:
     assert (config.beta1, config.beta2, config.epsilon) == (0.9, 0.999, 1e-6)
     assert (config.steps, config.global_batch_size, config.warmup_steps) == (1_000_000, 256, 10_000)
     assert (config.learning_rate, config.weight_decay, config.clip_norm) == (1e-4, 0.01, 1.0)
-    assert (config.hidden_dropout, config.attention_dropout) == (0.1, 0.1)
+    assert (config.hidden_dropout_prob, config.attention_probs_dropout_prob) == (0.1, 0.1)
     assert config.hidden_act == "gelu_new"
 
 
@@ -190,6 +190,16 @@ def test_going_on_with_another_training_setting_is_refused_by_name() -> None:
     assert str(error.value) == (
         "learning_rate is 0.001, but run/step-5 was trained with 0.0005; give that, or train into "
         "another folder."
+    )
+
+
+def test_a_run_whose_settings_have_other_names_is_refused_by_name() -> None:
+    saved = PretrainConfig(steps=9).settings("training")
+    saved["hidden_dropout"] = saved.pop("hidden_dropout_prob")
+    with pytest.raises(RunError) as error:
+        check_unchanged(saved, PretrainConfig(steps=9), "run/step-5")
+    assert str(error.value) == (
+        "run/step-5 does not say its hidden_dropout_prob; another clozemill wrote it."
     )
 
 

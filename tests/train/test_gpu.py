@@ -18,7 +18,7 @@ pytestmark = [
 ]
 
 # Without dropout of attention, 16-bit precisions take padding out.
-NO_DROPOUT = {"hidden_dropout": 0.0, "attention_dropout": 0.0}
+NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "bert-adam", "lamb"])

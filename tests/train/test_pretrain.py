@@ -236,7 +236,12 @@ def wait_for_rows(run: Path, count: int) -> None:
 
 @pytest.mark.slow
 def test_ranks_share_batches_rates_and_losses(built: BuiltDataset, tmp_path: Path) -> None:
-    settings = {"steps": 20, "hidden_dropout": 0.0, "attention_dropout": 0.0, "log_every": 1}
+    settings = {
+        "steps": 20,
+        "hidden_dropout_prob": 0.0,
+        "attention_probs_dropout_prob": 0.0,
+        "log_every": 1,
+    }
     one = pretrain(small_config(built().folder, tmp_path / "one", **settings))
     done = run_module(MODULE, *arguments(built().folder, tmp_path / "two", **settings), ranks=2)
     assert done.returncode == 0, done.stderr
@@ -259,7 +264,12 @@ def test_ranks_share_batches_rates_and_losses(built: BuiltDataset, tmp_path: Pat
 def test_other_number_of_ranks_goes_on_with_the_same_batches_and_says_so(
     built: BuiltDataset, tmp_path: Path
 ) -> None:
-    settings = {"hidden_dropout": 0.0, "attention_dropout": 0.0, "log_every": 1, "steps": 30}
+    settings = {
+        "hidden_dropout_prob": 0.0,
+        "attention_probs_dropout_prob": 0.0,
+        "log_every": 1,
+        "steps": 30,
+    }
     whole = pretrain(small_config(built().folder, tmp_path / "whole", **settings))
     command = arguments(built().folder, tmp_path / "run", checkpoint_every=4, **settings)
     process = start_module(MODULE, *command, ranks=2)
@@ -284,8 +294,8 @@ def test_small_set_is_learnt_by_heart(built: BuiltDataset, tmp_path: Path) -> No
         num_static_variants=1,
         global_batch_size=32,
         micro_batch_size=32,
-        hidden_dropout=0.0,
-        attention_dropout=0.0,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
         learning_rate=3e-3,
         weight_decay=0.0,
         eval_every=0,

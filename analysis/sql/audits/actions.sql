@@ -66,4 +66,5 @@ select
     observed,
     trials,
     probability
-from final;
+from final
+order by split, action;

@@ -27,4 +27,5 @@ select
     cap,
     most_selected,
     num_overlays
-from final;
+from final
+order by split, num_tokens, num_maskable;

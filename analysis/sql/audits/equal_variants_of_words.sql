@@ -57,4 +57,5 @@ select
     trials,
     expected,
     variance
-from final;
+from final
+order by split;

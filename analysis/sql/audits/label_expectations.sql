@@ -47,4 +47,5 @@ select
     label,
     stated_by_manifest,
     sum_of_documents
-from final;
+from final
+order by split, source, label;

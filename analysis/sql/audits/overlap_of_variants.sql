@@ -58,4 +58,5 @@ select
     trials,
     expected,
     variance
-from final;
+from final
+order by split;

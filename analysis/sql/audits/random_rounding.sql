@@ -37,4 +37,5 @@ select
     trials,
     expected,
     variance
-from final;
+from final
+order by split, variant;

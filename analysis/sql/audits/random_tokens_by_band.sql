@@ -96,4 +96,5 @@ select
     trials,
     expected,
     variance
-from final;
+from final
+order by split, band;

@@ -61,4 +61,5 @@ select
     observed,
     trials,
     probability
-from final;
+from final
+order by split, token_id;

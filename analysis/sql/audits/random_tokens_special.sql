@@ -22,4 +22,5 @@ select
     variant,
     position,
     shown_id
-from final;
+from final
+order by split, instance, variant, position;

@@ -89,4 +89,5 @@ select
     trials,
     expected,
     variance
-from final;
+from final
+order by split, num_random;

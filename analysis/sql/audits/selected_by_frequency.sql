@@ -49,4 +49,5 @@ select
     trials,
     expected,
     variance
-from final;
+from final
+order by split, k;

@@ -56,4 +56,5 @@ select
     trials,
     expected,
     variance
-from final;
+from final
+order by split;

@@ -47,4 +47,5 @@ select
     trials,
     expected,
     variance
-from final;
+from final
+order by split, word_length;

@@ -31,4 +31,5 @@ select
     most_right,
     num_overlays,
     first_instance
-from final;
+from final
+order by split, num_tokens, num_maskable, num_selected;

@@ -22,4 +22,5 @@ select
     num_stated,
     num_instances,
     first_instance
-from final;
+from final
+order by split, num_variants;

@@ -67,4 +67,5 @@ select
     trials,
     expected,
     variance
-from final;
+from final
+order by split;

@@ -62,4 +62,5 @@ select
     num_fitting,
     num_overlays,
     first_instance
-from final;
+from final
+order by split, num_tokens, num_maskable, num_selected, num_fitting;

@@ -60,4 +60,5 @@ select
     instance,
     variant,
     position
-from final;
+from final
+order by split, instance, variant, position;
