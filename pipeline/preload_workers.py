@@ -2,7 +2,8 @@
 
 import importlib
 
-from clozemill.pipeline.unneeded import keep_unneeded_out
+from clozemill.pipeline.unneeded import keep_unneeded_out, without_collecting
 
-keep_unneeded_out()
-importlib.import_module("clozemill.pipeline.preload")
+with without_collecting():
+    keep_unneeded_out()
+    importlib.import_module("clozemill.pipeline.preload")

@@ -67,11 +67,13 @@ def build(
         # Before this process imports the same, so that both import at once.
         start_fork_server("clozemill.cli")
 
-    from clozemill import data_tables
-    from clozemill.pipeline.build import build as run_build
-    from clozemill.pipeline.read_hub import is_hub_name
-    from clozemill.pipeline.unneeded import keep_unneeded_out
-    from clozemill.progress_bars import progress_bar
+    from clozemill.pipeline.unneeded import keep_unneeded_out, without_collecting
+
+    with without_collecting():
+        from clozemill import data_tables
+        from clozemill.pipeline.build import build as run_build
+        from clozemill.pipeline.read_hub import is_hub_name
+        from clozemill.progress_bars import progress_bar
 
     if dry_run:
         from clozemill.pipeline.estimate import estimate_build
