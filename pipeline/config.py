@@ -133,7 +133,10 @@ class BuildConfig:
     )
     limit_documents: int | None = setting(None, "input", "Read only the first N documents.")
     bucket_tokens: int = setting(
-        4_000_000, "instances", "Documents are shuffled and paired within buckets of this size."
+        4_000_000,
+        "instances",
+        "Documents are shuffled and paired within buckets of this size; smaller ones if they are "
+        "few.",
     )
 
     format: str = setting("arrow", "layout", "File format of the shards.", ("arrow", "webdataset"))

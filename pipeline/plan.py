@@ -1,8 +1,8 @@
 """The step between the stages: the split, and buckets of documents that are worked on together.
 
 Everything here is a function of the set of documents. A document's *cell* is the first 16 bits
-of its id; a bucket is a run of cells that holds about `bucket_tokens` tokens, each counted as
-often as it is drawn. Train and validation have buckets of their own.
+of its id; a bucket is a run of cells that holds about `bucket_tokens` tokens or an eighth of all,
+each counted as often as it is drawn. Train and validation have buckets of their own.
 """
 
 import sys
@@ -30,6 +30,10 @@ from clozemill.pipeline.parts import (
 from clozemill.pipeline.splits import MAX_HASH, num_passes, source_weights, split_hashes, split_rule
 
 _DOCUMENTS_AT_ONCE = 500_000
+
+_FEWEST_BUCKETS = 8
+_LEAST_TOKENS = 2_000_000
+"""A bucket of fewer would leave a random pair too few documents to choose from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -329,6 +333,11 @@ def _check_enough(num_train: int, num_validation: int, config: BuildConfig) -> N
             )
 
 
+def _tokens_of_bucket(num_tokens: int, config: BuildConfig) -> int:
+    """Return about how many tokens a bucket holds; a small corpus is cut finer, for more cores."""
+    return min(config.bucket_tokens, max(num_tokens // _FEWEST_BUCKETS, _LEAST_TOKENS))
+
+
 def _join_cells(
     split: str,
     tokens: NDArray[np.int64],
@@ -340,10 +349,11 @@ def _join_cells(
     if documents.sum() == 0 and split == "validation":
         return []
     token_sums = starts_of(tokens)
+    bucket_tokens = _tokens_of_bucket(int(token_sums[-1]), config)
     document_sums = starts_of(documents)
     borders = [0]
     while True:
-        wanted = token_sums[borders[-1]] + config.bucket_tokens
+        wanted = token_sums[borders[-1]] + bucket_tokens
         wanted_documents = document_sums[borders[-1]] + needed
         stop = max(
             int(np.searchsorted(token_sums, wanted)),
@@ -352,7 +362,7 @@ def _join_cells(
         # A remainder under half a bucket joins the last one: no bucket is small.
         rest = token_sums[-1] - token_sums[min(stop, NUM_CELLS)]
         spare = document_sums[-1] - document_sums[min(stop, NUM_CELLS)]
-        if stop >= NUM_CELLS or rest < config.bucket_tokens / 2 or spare < needed:
+        if stop >= NUM_CELLS or rest < bucket_tokens / 2 or spare < needed:
             borders.append(NUM_CELLS)
             break
         borders.append(stop)

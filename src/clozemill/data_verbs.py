@@ -70,17 +70,18 @@ def build(
     from clozemill.pipeline.unneeded import keep_unneeded_out, without_collecting
 
     with without_collecting():
+        from clozemill.pipeline.read_hub import is_hub_name
+
+        if not any(map(is_hub_name, (*config.inputs, *config.validation))):
+            keep_unneeded_out()
         from clozemill import data_tables
         from clozemill.pipeline.build import build as run_build
-        from clozemill.pipeline.read_hub import is_hub_name
         from clozemill.progress_bars import progress_bar
 
     if dry_run:
         from clozemill.pipeline.estimate import estimate_build
 
         return show(data_tables.estimate_printout(estimate_build(config)), is_json)
-    if not any(map(is_hub_name, (*config.inputs, *config.validation))):
-        keep_unneeded_out()
     with progress_bar(is_shown=not quiet) as on_progress:
         report = run_build(config, on_progress=on_progress)
     for notice in report.notices:

@@ -58,6 +58,16 @@ def test_buckets_cover_every_cell_once_and_hold_about_what_was_asked(tmp_path: P
     assert [bucket.split for bucket in plan.buckets] == sorted(b.split for b in plan.buckets)
 
 
+@pytest.mark.parametrize(("least", "expected"), [(10, 8), (2_000, 4), (10**6, 1)])
+def test_a_corpus_smaller_than_eight_buckets_is_cut_finer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, least: int, expected: int
+):
+    monkeypatch.setattr(planning, "_LEAST_TOKENS", least)
+    plan = plan_of(tmp_path, CORPUS, bucket_tokens=4_000_000, validation_fraction=0.0)
+    assert 8_000 < num_tokens(CORPUS) < 20_000
+    assert abs(len(plan.buckets) - expected) <= (expected > 1)
+
+
 def test_a_plan_does_not_depend_on_how_documents_lie_in_parts(tmp_path: Path):
     folders = [tmp_path / name for name in "ab"]
     for folder in folders:

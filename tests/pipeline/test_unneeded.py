@@ -1,4 +1,4 @@
-"""Processes without pandas and scipy.linalg: what that saves, and what still works."""
+"""Processes without what a build never uses: what that saves, and what still works."""
 
 import subprocess
 import sys
@@ -13,7 +13,7 @@ import clozemill.pipeline.preload
 
 assert pyarrow.array([1, None]).null_count == 1
 assert pyarrow.table({"a": [1]}).to_pydict() == {"a": [1]}
-print("pandas" in sys.modules, "scipy.linalg" in sys.modules)
+print(*({"cffi", "pandas", "scipy", "scipy.linalg", "yaml"} & set(sys.modules)))
 import pandas
 import scipy.linalg
 
@@ -22,6 +22,6 @@ print(scipy.linalg.det([[2.0]]))
 """
 
 
-def test_arrays_and_kernels_need_neither_and_both_can_still_be_imported():
+def test_arrays_and_kernels_need_none_and_all_can_still_be_imported():
     found = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True)
-    assert found.stdout.split() == ["False", "False", "True", "2.0"], found.stderr
+    assert found.stdout.split() == ["True", "2.0"], found.stderr
