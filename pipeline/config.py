@@ -132,11 +132,11 @@ class BuildConfig:
         ("error", "skip", "replace"),
     )
     limit_documents: int | None = setting(None, "input", "Read only the first N documents.")
-    bucket_tokens: int = setting(
-        4_000_000,
+    bucket_tokens: int | None = setting(
+        None,
         "instances",
-        "Documents are shuffled and paired within buckets of this size; smaller ones if they are "
-        "few.",
+        "Documents are shuffled and paired within buckets of this size; by default 4 million, or "
+        "an eighth of a smaller corpus.",
     )
 
     format: str = setting("arrow", "layout", "File format of the shards.", ("arrow", "webdataset"))

@@ -31,6 +31,7 @@ from clozemill.pipeline.splits import MAX_HASH, num_passes, source_weights, spli
 
 _DOCUMENTS_AT_ONCE = 500_000
 
+_BUCKET_TOKENS = 4_000_000
 _FEWEST_BUCKETS = 8
 _LEAST_TOKENS = 2_000_000
 """A bucket of fewer would leave a random pair too few documents to choose from."""
@@ -335,7 +336,9 @@ def _check_enough(num_train: int, num_validation: int, config: BuildConfig) -> N
 
 def _tokens_of_bucket(num_tokens: int, config: BuildConfig) -> int:
     """Return about how many tokens a bucket holds; a small corpus is cut finer, for more cores."""
-    return min(config.bucket_tokens, max(num_tokens // _FEWEST_BUCKETS, _LEAST_TOKENS))
+    if config.bucket_tokens is not None:
+        return config.bucket_tokens
+    return min(_BUCKET_TOKENS, max(num_tokens // _FEWEST_BUCKETS, _LEAST_TOKENS))
 
 
 def _join_cells(

@@ -63,7 +63,7 @@ def test_a_corpus_smaller_than_eight_buckets_is_cut_finer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, least: int, expected: int
 ):
     monkeypatch.setattr(planning, "_LEAST_TOKENS", least)
-    plan = plan_of(tmp_path, CORPUS, bucket_tokens=4_000_000, validation_fraction=0.0)
+    plan = plan_of(tmp_path, CORPUS, bucket_tokens=None, validation_fraction=0.0)
     assert 8_000 < num_tokens(CORPUS) < 20_000
     assert abs(len(plan.buckets) - expected) <= (expected > 1)
 
