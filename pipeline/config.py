@@ -89,7 +89,10 @@ class BuildConfig:
         0.01, "instances", "Share of documents held out for validation."
     )
     validation: tuple[str, ...] = setting(
-        (), "input", "Inputs to use as the validation split instead of a share."
+        (),
+        "input",
+        "Input to use as the validation split instead of a share; may be repeated, and globs are "
+        "to be quoted, or the shell makes all but the first file training text.",
     )
     duplicates: str = setting(
         "drop", "instances", "What becomes of a document whose text was seen.", ("drop", "keep")

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from clozemill.pipeline.config import BuildConfig
+from clozemill.pipeline.inputs import InputFile, Inputs
 from clozemill.pipeline.manifest import Manifest
 from clozemill.pipeline.mask_rules import default_max_predictions
 from clozemill.pipeline.read_records import (
@@ -34,19 +35,33 @@ _LEFT_OUT = {
 
 
 def build_notices(
-    config: BuildConfig, manifest: Manifest, *, num_special_in_text: int, ignored: Sequence[str]
+    config: BuildConfig, manifest: Manifest, *, num_special_in_text: int
 ) -> tuple[str, ...]:
     """Return a line for everything about the build that its user may not expect."""
     notices = [*_mask_notices(config, manifest), *_label_notices(config, manifest)]
     notices += _token_notices(manifest, num_special_in_text)
     notices += _record_notices(config, manifest.ledger["records"][""])
-    if ignored:
+    return tuple(notices)
+
+
+def input_notices(config: BuildConfig, inputs: Inputs) -> Iterator[str]:
+    """Yield a line for everything about the files read that their user may not expect."""
+    if config.validation:
+        # A pattern that the shell expanded after --validation is training text but for one file.
+        yield (
+            f"{_files(inputs.training.files)} read for training and "
+            f"{_files(inputs.validation.files)} for validation."
+        )
+    if ignored := inputs.ignored:
         names = ", ".join(ignored[:_MOST_NAMES]) + (", ..." if len(ignored) > _MOST_NAMES else "")
-        notices.append(
+        yield (
             f"{len(ignored)} files or folders were not read, for their endings or because "
             f"clozemill wrote them: {names}."
         )
-    return tuple(notices)
+
+
+def _files(files: Sequence[InputFile]) -> str:
+    return f"{len(files):,} file" + "s" * (len(files) != 1)
 
 
 def _record_notices(config: BuildConfig, records: dict[str, int]) -> Iterator[str]:

@@ -102,3 +102,12 @@ def test_tokens_lost_with_long_sentences_are_reported(syllables: Path, tmp_path:
         max_seq_length=24,
     )
     assert "of the tokens are in no instance: sentences too long for one were dropped" in said
+
+
+def test_the_files_of_either_side_are_counted_where_validation_is_named(
+    texts: list[str], syllables: Path, tmp_path: Path
+) -> None:
+    """As where a shell expands `--validation val/*.jsonl`, which takes the first file only."""
+    names = [write_json_lines(tmp_path / f"{i}.jsonl", texts[i::3]) for i in range(3)]
+    report = small_build(names[:2], syllables, tmp_path / "data", validation=names[2:])
+    assert report.notices == ("2 files read for training and 1 file for validation.",)
