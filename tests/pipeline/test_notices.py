@@ -111,3 +111,11 @@ def test_the_files_of_either_side_are_counted_where_validation_is_named(
     names = [write_json_lines(tmp_path / f"{i}.jsonl", texts[i::3]) for i in range(3)]
     report = small_build(names[:2], syllables, tmp_path / "data", validation=names[2:])
     assert report.notices == ("2 files read for training and 1 file for validation.",)
+
+
+def test_tokens_cut_from_pairs_are_reported_where_they_are_many(
+    texts: list[str], syllables: Path, tmp_path: Path
+) -> None:
+    said = notices(texts, syllables, tmp_path, max_seq_length=16, validation_fraction=0.1)
+    assert "% of the tokens are in no instance, as sentences are long for max_seq_length 16" in said
+    assert "check --layout and --language, or use --recipe roberta-full." in said
