@@ -58,8 +58,8 @@ def input_notices(config: BuildConfig, inputs: Inputs) -> Iterator[str]:
     if ignored := inputs.ignored:
         names = ", ".join(ignored[:_MOST_NAMES]) + (", ..." if len(ignored) > _MOST_NAMES else "")
         yield (
-            f"{len(ignored)} files or folders were not read, for their endings or because "
-            f"clozemill wrote them: {names}."
+            f"{len(ignored)} files or folders were not read, for their endings, as they "
+            f"are hidden, or because clozemill wrote them: {names}."
         )
 
 

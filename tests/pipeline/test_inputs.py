@@ -46,7 +46,7 @@ def test_a_folder_gives_its_files_in_order_and_names_the_others(folder: Path) ->
     listing = listed(folder)
     expected = ["a.jsonl", "b.txt", "v1.2/a.b.c.TXT.gz", "v1.2/a.b.txt"]
     assert paths(listing) == [str(folder / name) for name in expected]
-    assert listing.ignored == (str(folder / ".hidden"), str(folder / "c.md"))
+    assert listing.ignored == (str(folder / "c.md"), str(folder / ".hidden"))
     kinds = [(file.format, file.compression) for file in listing.files]
     assert kinds == [("jsonl", None), ("txt", None), ("txt", "gzip"), ("txt", None)]
     assert pickle.loads(pickle.dumps(listing)) == listing
@@ -57,6 +57,23 @@ def test_an_input_format_is_for_other_endings(folder: Path) -> None:
     assert [file.format for file in listing.files] == ["jsonl", "txt", "txt", "txt", "txt"]
     assert listing.ignored == (str(folder / ".hidden"),)
     assert listed(folder / "c.md", input_format="jsonl").files[0].format == "jsonl"
+
+
+def test_what_is_hidden_in_a_folder_is_read_only_where_it_is_asked_for(tmp_path: Path) -> None:
+    folder = tmp_path / ".mine"
+    names = ("a.txt", "._a.txt", ".git/b.txt", ".git/refs/c.txt", "d/.e/f.txt")
+    for path in (folder / name for name in names):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    listing = listed(folder)
+    assert paths(listing) == [str(folder / "a.txt")] == paths(listed(folder / "*.txt"))
+    hidden = ("._a.txt", ".git", "d/.e")
+    assert listing.ignored == tuple(str(folder / name) for name in hidden)
+    assert paths(listed(folder / "._a.txt")) == [str(folder / "._a.txt")]
+    assert paths(listed(folder / "._*")) == [str(folder / "._a.txt")]
+    assert len(listed(folder / ".git").files) == 2
+    with pytest.raises(InputError, match=r"d holds only hidden files, such as .*/d/\.e; name"):
+        listed(folder / "d")
 
 
 def test_patterns_match_files_and_folders(folder: Path) -> None:
@@ -131,9 +148,8 @@ def with_own(folder: Path) -> Path:
 
 
 def test_what_clozemill_wrote_below_a_folder_is_no_input(with_own: Path) -> None:
-    others = [".hidden", "c.md", "manifest.json", "begun/", "done/", "v1.2/words/"]
-    texts = ["a.jsonl", "b.txt", "o/.build/x.txt", "v1.2/a.b.c.TXT.gz", "v1.2/a.b.txt"]
-    texts += ["v1.2/words/below/t.txt"]
+    others = ["c.md", "manifest.json", ".hidden", "o/.build", "begun/", "done/", "v1.2/words/"]
+    texts = ["a.jsonl", "b.txt", "v1.2/a.b.c.TXT.gz", "v1.2/a.b.txt", "v1.2/words/below/t.txt"]
     listing = listed(with_own)
     assert paths(listing) == [str(with_own / name) for name in texts]
     assert listing.ignored == tuple(f"{with_own}/{name}" for name in others)

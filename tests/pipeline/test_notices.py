@@ -66,7 +66,7 @@ def test_files_that_were_not_read_are_named(
     said = small_build(folder, syllables, tmp_path / "data").notices
     ignored = [notice for notice in said if "were not read" in notice]
     assert len(ignored) == 1
-    assert ignored[0].startswith("1 files or folders were not read, for their endings or because ")
+    assert ignored[0].startswith("1 files or folders were not read, for their endings, as ")
     assert ignored[0].endswith(f"{folder}/notes.docx.")
 
 
