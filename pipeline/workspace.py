@@ -87,6 +87,10 @@ class Workspace:
         asked = {**identity, "inputs": found.get("inputs")}
         if found.get("inputs") and not _share_an_input(found, identity):
             asked = identity
+        if found.get("on_bad_input") == "error":
+            # What was read so far is good, so it is what any tolerance reads there: the way out
+            # that the error names needs no --overwrite.
+            found["on_bad_input"] = asked["on_bad_input"]
         if self.is_unfinished and overwrite and found != asked:
             self._undo()
         elif self.is_unfinished:

@@ -458,3 +458,26 @@ def test_a_dataset_that_lost_a_shard_is_not_nothing_to_do(
     shard.unlink()
     with pytest.raises(DatasetError, match=shard.name):
         build(config)
+
+
+@pytest.mark.parametrize("tolerance", ["skip", "replace"])
+def test_bad_input_is_tolerated_in_the_folder_where_it_stopped_a_build(
+    tolerance: str, few: Path, syllables: Path, tmp_path: Path
+) -> None:
+    """With what was read before, and with the bytes of a build that was tolerant at once."""
+    inputs = tmp_path / "inputs"
+    inputs.mkdir()
+    shutil.copy(few, inputs / "a.jsonl")
+    (inputs / "b.jsonl").write_bytes(b'{"text": "Ba b\xff."}\n')
+    # Many tasks, of which the smallest is last.
+    config = small_config(inputs, syllables, tmp_path / "out", input_split_bytes=1_000)
+    with pytest.raises(InputError, match="pass --on-bad-input skip or replace"):
+        build(config)
+    assert list((tmp_path / "out" / ".build" / "map").glob("*.json"))
+    with pytest.raises(ConfigError, match=r"differs in seed \(0 there, 1 now\); use --overwrite"):
+        build(dataclasses.replace(config, on_bad_input=tolerance, seed=1))
+    finish(dataclasses.replace(config, on_bad_input=tolerance))
+    small_build(inputs, syllables, tmp_path / "at-once", on_bad_input=tolerance)
+    assert file_hashes(tmp_path / "out") == file_hashes(tmp_path / "at-once")
+    with pytest.raises(ConfigError, match="differs in on_bad_input"):
+        build(config)
