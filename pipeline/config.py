@@ -11,6 +11,7 @@ from clozemill.pipeline.settings import (
     check_ranges,
     setting,
     settings_of,
+    take_plain_values,
 )
 
 Kind = Literal["input", "instances", "masks", "layout", "execution"]
@@ -155,6 +156,7 @@ class BuildConfig:
 
     def __post_init__(self) -> None:
         """Raise `ConfigError` for the first setting that cannot be used."""
+        take_plain_values(self)
         check_fields(self)
         check_ranges(self, _RANGES)
         if not _LANGUAGE_CODE.fullmatch(self.language):

@@ -122,7 +122,7 @@ class Manifest:
         known = {item.name for item in dataclasses.fields(BuildConfig)}
         settings = {k: v for k, v in self.configuration.items() if k in known}
         try:
-            return BuildConfig(**{name: _as_tuples(value) for name, value in settings.items()})
+            return BuildConfig(**settings)
         except ConfigError as error:
             raise DatasetError(f"the configuration in {MANIFEST_NAME} is none: {error}") from error
 
@@ -142,10 +142,6 @@ class Manifest:
     def shards_of(self, split: str) -> tuple[Shard, ...]:
         """Return the shards of one split, in order."""
         return tuple(shard for shard in self.shards if shard.split == split)
-
-
-def _as_tuples(value: Any) -> Any:
-    return tuple(map(_as_tuples, value)) if isinstance(value, list) else value
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:

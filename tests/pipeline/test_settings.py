@@ -12,6 +12,12 @@ def read(path: Path) -> dict[str, Any]:
     return read_config_file(path, BuildConfig, verb="build")
 
 
+def test_one_input_of_a_toml_file_needs_no_list(tmp_path: Path) -> None:
+    path = tmp_path / "c.toml"
+    path.write_text('inputs = "x.jsonl"\n')
+    assert BuildConfig(**read(path)).inputs == ("x.jsonl",)
+
+
 def test_a_toml_file_gives_settings_spelled_either_way(tmp_path: Path) -> None:
     path = tmp_path / "c.toml"
     path.write_text(
