@@ -6,6 +6,7 @@ values mean together, a record checks itself, in `__post_init__`.
 """
 
 import dataclasses
+import difflib
 import os
 import tomllib
 import typing
@@ -110,9 +111,9 @@ def read_config_file(path: str | Path, record: type[Any], *, verb: str) -> dict[
     settings = {key.replace("-", "_"): value for key, value in table.items()}
     unknown = sorted(settings.keys() - known)
     if unknown:
-        raise ConfigError(
-            f"{path} has the unknown key {unknown[0]!r}; see clozemill {verb} --help."
-        )
+        close = difflib.get_close_matches(unknown[0], known, n=1)
+        meant = f"did you mean {close[0]}" if close else f"see clozemill {verb} --help"
+        raise ConfigError(f"{path} has the unknown key {unknown[0]!r}; {meant}.")
     return settings
 
 

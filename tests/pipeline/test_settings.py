@@ -45,7 +45,8 @@ def test_a_value_of_the_wrong_type_in_a_file_is_a_config_error(
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("max_seq_len = 3\n", "has the unknown key 'max_seq_len'; see clozemill build --help."),
+        ("max_seq_len = 3\n", "has the unknown key 'max_seq_len'; did you mean max_seq_length."),
+        ("zzz = 3\n", "has the unknown key 'zzz'; see clozemill build --help."),
         ("= 3\n", "is not TOML"),
         ('source = "\udcff"\n', "is not TOML"),
     ],
