@@ -9,12 +9,13 @@ from clozemill.pipeline.documents import Document
 from clozemill.pipeline.inputs import InputSplit
 from clozemill.pipeline.read_bytes import (
     BYTE_ORDER_MARK,
-    WideEncodingError,
+    NotTextError,
     is_blank,
     leading_mark,
     line_number,
     lines_from,
     read_text_blocks,
+    shown,
 )
 from clozemill.pipeline.read_records import (
     BAD_JSON,
@@ -57,7 +58,7 @@ def read_text_documents(
             yield from _documents_of_sentences(part, reader, is_at_document=is_at_document)
         else:
             yield from _document_of_prose(part, reader)
-    except WideEncodingError:
+    except NotTextError:
         if options.on_bad_input == "error":
             raise
         if part.start == 0:
@@ -70,7 +71,7 @@ def _place(part: InputSplit, offset: int, index: int | None) -> str:
     if index is not None and offset == 0:  # a mark was left out before the record
         index += len(leading_mark(part.path, part.compression))
     line = line_number(part.path, part.compression, offset + (index or 0))
-    where = f"{part.path}:{line}"
+    where = f"{shown(part.path)}:{line}"
     return where if index is None else f"{where}, byte offset {offset + index}"
 
 

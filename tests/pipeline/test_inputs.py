@@ -281,6 +281,24 @@ def test_standard_input_is_kept_so_that_it_can_be_split(
     assert [path.suffix for path in (tmp_path / "spool").iterdir()] == [".jsonl"]
 
 
+@pytest.mark.parametrize(
+    ("data", "input_format", "said"),
+    [
+        (b"\x1f\x8b\x08", "txt", "standard input is gzip; "),
+        (b"Tea.\n\xe9", "txt", "standard input:2, byte offset 5: byte 0xe9 is not UTF-8; "),
+        (b"PAR1", "parquet", "cannot read standard input: "),
+    ],
+)
+def test_an_error_of_standard_input_calls_it_so(
+    data: bytes, input_format: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+    with pytest.raises(InputError) as caught:
+        texts(listed("-", input_format=input_format, spool_dir=tmp_path / "spool"))
+    assert str(caught.value).startswith(said)
+    assert "stdin-" not in str(caught.value)
+
+
 def test_urls_of_file_systems_are_read() -> None:
     fs = fsspec.filesystem("memory")
     fs.pipe({"/mill/b.txt": b"hot", "/mill/a.txt": b"cold", "/mill/c.bin": b""})

@@ -230,6 +230,21 @@ def test_utf16_and_utf32_are_named_as_not_utf8(
         assert (documents, fates(tally)) == ([], {"records_read": 1, "bad_utf8": 1})
 
 
+@pytest.mark.parametrize(
+    ("codec", "ending", "unpack"), [("gzip", ".gz", "zcat"), ("zstd", ".zst", "zstdcat")]
+)
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl"])
+def test_compressed_text_without_the_ending_is_called_what_it_is(
+    tmp_path: Path, name: str, codec: str, ending: str, unpack: str
+) -> None:
+    path = write(tmp_path / name, pa.compress(b'{"text": "Tea."}\n', codec, asbytes=True))
+    with pytest.raises(InputError) as caught:
+        read(path, read_options())
+    assert str(caught.value) == (
+        f"{path} is {codec}; pipe it through {unpack}, or give the file's name the ending {ending}."
+    )
+
+
 def test_nul_padding_is_not_utf16() -> None:
     assert wide_encoding(b"log line\n" + bytes(500) + b"log line\n" + bytes(500)) is None
 
