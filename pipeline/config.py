@@ -169,6 +169,10 @@ class BuildConfig:
                 f"mask_token_prob {self.mask_token_prob} and random_token_prob "
                 f"{self.random_token_prob} add up to more than 1; lower one of them."
             )
+        if self.validation_fraction == 1.0:
+            raise ConfigError(
+                "validation_fraction is 1.0, which leaves nothing for training; it must be below 1."
+            )
         for name, weight in self.source_weight:
             check_range(f"source_weight {name}", weight, 0.0, 1000.0)
         if self.validation and self.limit_documents is not None:

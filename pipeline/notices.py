@@ -51,9 +51,12 @@ def input_notices(config: BuildConfig, inputs: Inputs) -> Iterator[str]:
     """Yield a line for everything about the files read that their user may not expect."""
     if config.validation:
         # A pattern that the shell expanded after --validation is training text but for one file.
+        fraction = config.validation_fraction
+        is_set = fraction != BuildConfig().validation_fraction
         yield (
             f"{_files(inputs.training.files)} read for training and "
-            f"{_files(inputs.validation.files)} for validation."
+            f"{_files(inputs.validation.files)} for validation"
+            + (f"; validation_fraction {fraction} is not used." if is_set else ".")
         )
     if ignored := inputs.ignored:
         names = ", ".join(ignored[:_MOST_NAMES]) + (", ..." if len(ignored) > _MOST_NAMES else "")

@@ -13,6 +13,10 @@ from clozemill.pipeline.fingerprints import fingerprint
     ("settings", "message"),
     [
         ({"masked_lm_prob": 1.5}, "masked_lm_prob is 1.5; it must be between 0.0 and 1.0."),
+        (
+            {"validation_fraction": 1},
+            "validation_fraction is 1.0, which leaves nothing for training; it must be below 1.",
+        ),
         ({"max_seq_length": 4}, "max_seq_length is 4; it must be between 5 and 65535."),
         ({"seed": True}, "seed is True; it must be a whole number."),
         (

@@ -1,6 +1,7 @@
 """Cases P02 and the cap that bites: nothing is wrong with the build, but its user must hear."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.pipeline.small_corpora import make_texts, small_build, write_json_lines
@@ -109,8 +110,12 @@ def test_the_files_of_either_side_are_counted_where_validation_is_named(
 ) -> None:
     """As where a shell expands `--validation val/*.jsonl`, which takes the first file only."""
     names = [write_json_lines(tmp_path / f"{i}.jsonl", texts[i::3]) for i in range(3)]
-    report = small_build(names[:2], syllables, tmp_path / "data", validation=names[2:])
-    assert report.notices == ("2 files read for training and 1 file for validation.",)
+    settings: dict[str, Any] = {"validation": names[2:], "recipe": "roberta-full"}
+    said = "2 files read for training and 1 file for validation"
+    for fraction, more in ((0.01, "."), (0.1, "; validation_fraction 0.1 is not used.")):
+        out = tmp_path / str(fraction)
+        report = small_build(names[:2], syllables, out, validation_fraction=fraction, **settings)
+        assert report.notices == (said + more,)
 
 
 def test_tokens_cut_from_pairs_are_reported_where_they_are_many(
