@@ -32,7 +32,7 @@ class FoundFiles:
 
 
 def find_files(fs: Any, root: str, name: str) -> FoundFiles:
-    """Return every file below a folder or matching a pattern; the folder may be our own.
+    """Return every file below a folder or matching a pattern.
 
     Args:
         fs: The fsspec file system.
@@ -40,9 +40,13 @@ def find_files(fs: Any, root: str, name: str) -> FoundFiles:
         name: The same, as the user wrote it.
 
     Raises:
-        InputError: There is none, or a folder cannot be read.
+        InputError: There is none, a folder cannot be read, or it is a dataset or tokenizer.
     """
     if fs.isdir(root):
+        names = set(map(posixpath.basename, fs.ls(root, detail=False)))
+        if _is_dataset(names) or _is_tokenizer(names):
+            what = "dataset" if _is_dataset(names) else "tokenizer"
+            raise InputError(f"{name} is a {what} and no text; name the folder of the texts.")
         found = _files_below(fs, root)
         if not any((found.files, found.own_folders, found.hidden)):
             raise InputError(f"the folder {name} holds no files; name another.")

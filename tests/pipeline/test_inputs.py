@@ -1,6 +1,7 @@
 import io
 import os
 import pickle
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -162,7 +163,10 @@ def test_what_clozemill_wrote_below_a_folder_is_no_input(with_own: Path) -> None
         )
     assert len(listed(with_own / "v*").files) == 3
     assert len(listed(with_own / "done" / "train-*").files) == 1
-    assert len(listed(with_own / "done").files) == 2
+    for own, what in (("done", "dataset"), ("v1.2/words", "tokenizer")):
+        said = f"{with_own / own} is a {what} and no text; name the folder of the texts."
+        with pytest.raises(InputError, match=re.escape(said)):
+            listed(with_own / own)
 
 
 def test_what_clozemill_wrote_in_a_store_is_no_input() -> None:
