@@ -18,6 +18,7 @@ from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.errors import InputError
 from clozemill.pipeline.files import has_utf8_name, printable
 from clozemill.pipeline.input_folders import find_files, is_file
+from clozemill.pipeline.other_formats import conversion
 from clozemill.pipeline.read_bytes import BLOCK_BYTES, open_arrow, open_binary, reading
 from clozemill.pipeline.read_hub import full_hub_name, is_hub_name, load_hub_dataset
 
@@ -248,6 +249,8 @@ def _stored_files(name: str, input_format: str | None) -> tuple[list[InputFile],
     hidden = [printable(_full_name(fs, path)) for path in found.hidden]
     if not files and not others and hidden:
         raise InputError(f"{name} holds only hidden files, such as {hidden[0]}; name it by itself.")
+    if not files and others and (command := conversion(others[0])):
+        raise InputError(f"{name} has no file that is read as it is; convert each with {command}.")
     if not files and others:
         raise InputError(
             f"{name} has no .txt, .jsonl, .parquet or .arrow file but others, such as "
@@ -264,6 +267,12 @@ def _stored_files(name: str, input_format: str | None) -> tuple[list[InputFile],
 
 def _named_file(fs: Any, path: str, name: str, input_format: str | None) -> InputFile:
     kind = format_of(path, input_format)
+    if kind is None and (command := conversion(path)):
+        is_json = path.lower().endswith(".json")
+        raise InputError(
+            f"{name} is not read as it is; convert it with {command}"
+            + (", or pass --input-format jsonl if each line is a record." if is_json else ".")
+        )
     if kind is None:
         raise InputError(
             f"the ending of {name} tells no format (.txt, .jsonl, each also .gz or .zst; "

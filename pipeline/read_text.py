@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from clozemill.pipeline.documents import Document
 from clozemill.pipeline.inputs import InputSplit
+from clozemill.pipeline.other_formats import conversion, whole_json
 from clozemill.pipeline.read_bytes import (
     BYTE_ORDER_MARK,
     NotTextError,
@@ -102,13 +103,14 @@ def _document_of_json(line: bytes, offset: int, reader: RecordReader) -> Documen
     text = reader.decode(line, offset)
     if text is None:
         return None
+    text = text.strip(_JSON_SPACE)
     try:
-        text = text.strip(_JSON_SPACE)
         record, end = _decode_json(text)
         if end != len(text):
             raise json.JSONDecodeError("something follows the object", text, end)
     except json.JSONDecodeError as error:
-        reader.refuse(BAD_JSON, offset, f"not JSON ({error.msg}, column {error.colno})")
+        what = f"not JSON ({error.msg}, column {error.colno})"
+        reader.refuse(BAD_JSON, offset, what + _hint(text, offset, reader))
     except RecursionError:
         reader.refuse(BAD_JSON, offset, "the JSON is nested too deeply")
     except ValueError:  # int() refuses numbers of more than 4,300 digits
@@ -116,8 +118,17 @@ def _document_of_json(line: bytes, offset: int, reader: RecordReader) -> Documen
     else:
         if isinstance(record, dict):
             return reader.document_from_fields(record, offset)
-        reader.refuse(BAD_RECORD, offset, f"the record is {kind_of(record)}, it must be an object")
+        what = f"the record is {kind_of(record)}, it must be an object"
+        reader.refuse(BAD_RECORD, offset, what + _hint(text, offset, reader))
     return None
+
+
+def _hint(line: str, offset: int, reader: RecordReader) -> str:
+    """Return what to do with a file whose first line shows that records are no lines."""
+    what = whole_json(line) if offset == 0 and shown(reader.path) == reader.path else None
+    if what is None:
+        return ""
+    return f"; if the file is {what}, convert it with {conversion(reader.path, '.json')}"
 
 
 def _documents_of_lines(part: InputSplit, reader: RecordReader) -> Iterator[Document]:

@@ -135,6 +135,24 @@ def test_each_input_that_names_nothing_is_one_clear_line(folder: Path) -> None:
         assert str(caught.value) == message.format(path)
 
 
+def test_csv_and_json_come_with_the_command_that_converts_them(folder: Path) -> None:
+    (folder / "t").mkdir()
+    for name, reader, end in (
+        ("t.csv", "csv", "."),
+        ("t.json", "json", ", or pass --input-format jsonl if each line is a record."),
+    ):
+        path = folder / "t" / name
+        path.touch()
+        call = f'duckdb.read_{reader}("{path}").write_parquet("{folder}/t/t.parquet")'
+        with pytest.raises(InputError) as caught:
+            listed(path)
+        assert str(caught.value) == (
+            f"{path} is not read as it is; convert it with python -c 'import duckdb; {call}'{end}"
+        )
+    with pytest.raises(InputError, match=r"t has no file that is read as it is; convert each with"):
+        listed(folder / "t")
+
+
 @pytest.fixture
 def with_own(folder: Path) -> Path:
     """The same folder, with what clozemill writes in it."""

@@ -1,6 +1,8 @@
 import gzip
 import json
 import pickle
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -250,6 +252,25 @@ def test_nul_padding_is_not_utf16() -> None:
 
 
 # JSON lines
+
+
+@pytest.mark.parametrize(
+    ("data", "what"),
+    [
+        (b'[{"text": "Tea."}]', "one JSON array"),
+        (b'[\n{"text": "Tea."}\n]', "one JSON array"),
+        (b'{\n  "text": "Tea."\n}\n', "JSON over several lines"),
+    ],
+)
+def test_json_that_is_no_json_lines_is_called_so_and_its_conversion_is_read(
+    tmp_path: Path, data: bytes, what: str
+) -> None:
+    path = write(tmp_path / "a.jsonl", data)
+    with pytest.raises(InputError, match=f"; if the file is {what}, convert it with") as caught:
+        read(path, read_options())
+    command = str(caught.value).split("python -c '")[1].split("'")[0]
+    subprocess.run([sys.executable, "-c", command], check=True)
+    assert texts(tmp_path / "a.parquet") == ["Tea."]
 
 
 @pytest.mark.parametrize("split_bytes", [1 << 20, ONE_SPLIT])
