@@ -78,7 +78,10 @@ def build(
     if dry_run:
         from clozemill.pipeline.estimate import estimate_build
 
-        return show(data_tables.estimate_printout(estimate_build(config)), is_json)
+        estimate = estimate_build(config)
+        for notice in estimate.notices:
+            tell(f"notice: {notice}")
+        return show(data_tables.estimate_printout(estimate), is_json)
     if not any(map(is_hub_name, (*config.inputs, *config.validation))):
         keep_unneeded_out()
     with progress_bar(is_shown=not quiet) as on_progress:
