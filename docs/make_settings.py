@@ -51,7 +51,9 @@ SECTIONS = (
             (
                 "input",
                 "Which documents are read",
-                "A finished dataset is compared with these and with the files' sizes and times.",
+                "A finished dataset is compared with these and with the files' sizes and times, "
+                "not with their content; so copy inputs with `cp -p` or `rsync -t`, which "
+                "keep times.",
             ),
             (
                 "instances",

@@ -313,7 +313,7 @@ def _input_differences(found: dict[str, Any], asked: dict[str, Any]) -> str:
         "of another size": [
             name for name in found if name in asked and found[name][0] != asked[name][0]
         ],
-        "changed since, at the same size": [
+        "changed since, at the same size (a copy by cp -p or rsync -t keeps its time)": [
             name
             for name in found
             if name in asked and found[name][0] == asked[name][0] and found[name] != asked[name]
