@@ -89,6 +89,27 @@ def test_weights_of_sources_are_met_again_as_the_same(
     assert build(config).was_finished
 
 
+@pytest.mark.parametrize(
+    ("setting", "verb"),
+    [
+        ({"mask_variants": 3, "masked_lm_prob": 0.2}, "remask"),
+        ({"format": "webdataset"}, "convert"),
+        ({"format": "webdataset", "mask_variants": 3}, None),
+        ({"seed": 1}, None),
+    ],
+)
+def test_a_dataset_that_needs_no_rebuild_is_refused_with_the_verb_that_makes_it(
+    setting: dict[str, Any], verb: str | None, few: Path, syllables: Path, tmp_path: Path
+) -> None:
+    finish(small_config(few, syllables, tmp_path / "out"))
+    with pytest.raises(ConfigError) as refused:
+        small_build(few, syllables, tmp_path / "out", **setting)
+    way_out = f"make another of it with clozemill {verb} {tmp_path / 'out'} --out DIR, " * bool(
+        verb
+    )
+    assert f"; {way_out}use --overwrite to replace it" in str(refused.value)
+
+
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize(
     ("setting", "said"),
