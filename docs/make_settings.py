@@ -32,13 +32,28 @@ SECTIONS = (
         text="From `BuildConfig` in `pipeline/config.py`. Each is a flag of `clozemill build` "
         "(`--max-seq-length 64`), a key of a `--config` TOML file (`max-seq-length = 64`), a field "
         "of `BuildConfig(max_seq_length=64)` and, but for input and execution, a key of the "
-        "manifest's `configuration`. Flags win over the file.",
+        "manifest's `configuration`. Flags win over the file.\n\n"
+        "```toml\n"
+        "# clozemill build --config corpus.toml\n"
+        'inputs = ["books/", "wiki/*.jsonl.gz"]\n'
+        'validation = ["held-out.jsonl"]\n'
+        'tokenizer = "vocab/"\n'
+        'out = "data/"\n'
+        'source-field = "corpus"\n'
+        "max-seq-length = 64\n\n"
+        "[source-weight] # a table, so it stands last\n"
+        "wiki = 2.0\n"
+        "```\n\n"
+        "Relative paths start from the folder in which the command runs, not from that of the "
+        "file. Inputs on the command line take the place of the file's.",
         record=BuildConfig,
         kinds=(
             (
                 "input",
                 "Which documents are read",
-                "A finished dataset is compared with these and with the files' sizes and times.",
+                "A finished dataset is compared with these and with the files' sizes and times, "
+                "not with their content; so copy inputs with `cp -p` or `rsync -t`, which "
+                "keep times.",
             ),
             (
                 "instances",

@@ -17,7 +17,7 @@ from clozemill.pipeline.known_tokenizer import save_known_tokenizer
 from clozemill.pipeline.ledger import reading_ledger
 from clozemill.pipeline.manifest import Manifest
 from clozemill.pipeline.mapping import run_map_task
-from clozemill.pipeline.notices import build_notices
+from clozemill.pipeline.notices import build_notices, input_notices
 from clozemill.pipeline.plan import make_plan
 from clozemill.pipeline.progress import OnProgress
 from clozemill.pipeline.recipes import mask_rule
@@ -139,12 +139,11 @@ def _run(job: Job, stages: Stages) -> BuildReport:
         config,
         manifest,
         num_special_in_text=sum(receipt.num_special_in_text for receipt in mapped),
-        ignored=job.inputs.ignored,
     )
     return BuildReport(
         manifest=manifest,
         was_finished=False,
-        notices=(*plan.notices, *notices),
+        notices=(*input_notices(config, job.inputs), *plan.notices, *notices),
         seconds=stages.seconds,
         peak_process_bytes=stages.peak_process_bytes,
     )

@@ -11,6 +11,7 @@ from clozemill.pipeline.settings import (
     check_ranges,
     setting,
     settings_of,
+    take_plain_values,
 )
 
 Kind = Literal["input", "instances", "masks", "layout", "execution"]
@@ -89,7 +90,10 @@ class BuildConfig:
         0.01, "instances", "Share of documents held out for validation."
     )
     validation: tuple[str, ...] = setting(
-        (), "input", "Inputs to use as the validation split instead of a share."
+        (),
+        "input",
+        "Input to use as the validation split instead of a share; may be repeated, and globs are "
+        "to be quoted, or the shell makes all but the first file training text.",
     )
     duplicates: str = setting(
         "drop", "instances", "What becomes of a document whose text was seen.", ("drop", "keep")
@@ -155,6 +159,7 @@ class BuildConfig:
 
     def __post_init__(self) -> None:
         """Raise `ConfigError` for the first setting that cannot be used."""
+        take_plain_values(self)
         check_fields(self)
         check_ranges(self, _RANGES)
         if not _LANGUAGE_CODE.fullmatch(self.language):
@@ -166,6 +171,10 @@ class BuildConfig:
             raise ConfigError(
                 f"mask_token_prob {self.mask_token_prob} and random_token_prob "
                 f"{self.random_token_prob} add up to more than 1; lower one of them."
+            )
+        if self.validation_fraction == 1.0:
+            raise ConfigError(
+                "validation_fraction is 1.0, which leaves nothing for training; it must be below 1."
             )
         for name, weight in self.source_weight:
             check_range(f"source_weight {name}", weight, 0.0, 1000.0)

@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from clozemill.pipeline.config import SPLITS
 from clozemill.pipeline.errors import DatasetError
 from clozemill.pipeline.instances import starts_of, token_dtype
-from clozemill.pipeline.manifest import TOKENIZER_FOLDER, Manifest, read_manifest
+from clozemill.pipeline.manifest import TOKENIZER_FOLDER, Manifest, dataset_folder, read_manifest
 from clozemill.pipeline.schema import document_schema, instance_schema
 from clozemill.pipeline.shards import DocumentsFile, Shard, ShardReader, check_size, read_arrow_file
 
@@ -34,11 +34,14 @@ _CACHED_BATCHES = 128
 def open_dataset(folder: str | os.PathLike[str]) -> "Dataset":
     """Return the dataset in a folder, after checking that every listed file has its size.
 
+    Args:
+        folder: It, or the manifest in it.
+
     Raises:
         DatasetError: There is no finished dataset, or a file is missing, short, long or of
             another schema; the text names it. Bytes are compared by `clozemill verify`.
     """
-    return Dataset(Path(folder))
+    return Dataset(dataset_folder(folder))
 
 
 class Dataset:

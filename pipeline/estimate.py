@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -17,9 +18,13 @@ from clozemill.pipeline.documents import Document
 from clozemill.pipeline.engine import usable_cores
 from clozemill.pipeline.errors import InputError
 from clozemill.pipeline.inputs import Inputs, InputSplit, Listing, list_config_inputs
+from clozemill.pipeline.notices import build_notices, input_notices
 from clozemill.pipeline.read import ReadOptions, ReadTally, read_documents
 
 SAMPLE_SPLITS = 8
+MOST_SAMPLE_SPLITS = 250
+"""Splits read where they are small, so that as much text is read; each has to be opened."""
+
 SAMPLE_CHARACTERS = 1 << 20
 """Text read from each sampled split."""
 
@@ -51,6 +56,9 @@ class BuildEstimate:
     workers: int
     num_sampled_bytes: int
     """Text that the estimate rests on."""
+
+    notices: tuple[str, ...]
+    """What the user may not expect of the inputs and of the sample's instances, a line each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,18 +97,24 @@ def _sample(listing: Listing, config: BuildConfig) -> _Sample:
     num_bytes = sum(split.num_bytes for split in listing.splits)
     # Each split stands for as much of the inputs as it is large.
     represented = num_bytes / max(sum(sample.num_bytes for sample in samples), 1)
+    num_documents = represented * sum(sample.num_documents for sample in samples)
+    if config.layout == "prose" and all(split.format == "txt" for split in listing.splits):
+        # Each file is a document, whatever its size, unless it is empty.
+        num_documents = len(listing.splits) * len(documents) / max(len(samples), 1)
     return _Sample(
         documents=documents[: config.limit_documents],
         num_bytes=num_bytes,
         num_text_bytes=represented * sum(sample.num_text_bytes for sample in samples),
-        num_documents=represented * sum(sample.num_documents for sample in samples),
+        num_documents=num_documents,
     )
 
 
 def _spread(splits: Sequence[InputSplit]) -> list[InputSplit]:
-    """Return a few splits from all over the inputs."""
-    step = max(len(splits) / SAMPLE_SPLITS, 1.0)
-    return [splits[int(i * step)] for i in range(min(len(splits), SAMPLE_SPLITS))]
+    """Return some splits from all over the inputs: a few large ones, or more small ones."""
+    mean_bytes = max(sum(split.num_bytes for split in splits) / max(len(splits), 1), 1)
+    wanted = math.ceil(SAMPLE_SPLITS * SAMPLE_CHARACTERS / mean_bytes)
+    count = min(max(wanted, SAMPLE_SPLITS), MOST_SAMPLE_SPLITS, len(splits))
+    return [splits[i * len(splits) // count] for i in range(count)]
 
 
 def _split_sample(split: InputSplit, config: BuildConfig) -> _Sample:
@@ -199,6 +213,10 @@ def _scaled(
         num_seconds=_seconds(report.seconds, scale, workers),
         workers=workers,
         num_sampled_bytes=records["text_bytes"],
+        notices=(
+            *input_notices(config, inputs),
+            *build_notices(config, manifest, num_special_in_text=0),
+        ),
     )
 
 

@@ -1,6 +1,7 @@
 """The files that a folder or pattern brings in, without what clozemill itself wrote there."""
 
 import posixpath
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from fsspec.implementations.local import LocalFileSystem
 from clozemill.pipeline.errors import InputError
 from clozemill.pipeline.read_bytes import one_line
 
+_HIDDEN = re.compile(r"/\.[^/]*")
 _WORK_FILES = {"lock", "build.json"}
 _VOCABULARIES = {"tokenizer.json", "vocab.txt"}
 
@@ -25,9 +27,12 @@ class FoundFiles:
     own_folders: tuple[str, ...]
     """Datasets, unfinished builds and tokenizers, whose files are left out."""
 
+    hidden: tuple[str, ...]
+    """Files and folders whose names begin with a dot, which are left out too."""
+
 
 def find_files(fs: Any, root: str, name: str) -> FoundFiles:
-    """Return every file below a folder or matching a pattern; the folder may be our own.
+    """Return every file below a folder or matching a pattern.
 
     Args:
         fs: The fsspec file system.
@@ -35,11 +40,15 @@ def find_files(fs: Any, root: str, name: str) -> FoundFiles:
         name: The same, as the user wrote it.
 
     Raises:
-        InputError: There is none, or a folder cannot be read.
+        InputError: There is none, a folder cannot be read, or it is a dataset or tokenizer.
     """
     if fs.isdir(root):
+        names = set(map(posixpath.basename, fs.ls(root, detail=False)))
+        if _is_dataset(names) or _is_tokenizer(names):
+            what = "dataset" if _is_dataset(names) else "tokenizer"
+            raise InputError(f"{name} is a {what} and no text; name the folder of the texts.")
         found = _files_below(fs, root)
-        if not found.files and not found.own_folders:
+        if not any((found.files, found.own_folders, found.hidden)):
             raise InputError(f"the folder {name} holds no files; name another.")
         return found
     if fs.exists(root):
@@ -47,7 +56,7 @@ def find_files(fs: Any, root: str, name: str) -> FoundFiles:
     if not any(character in root for character in "*?["):
         raise InputError(f"{name} does not exist; check the path.")
     found = _files_matching(fs, root)
-    if not found.files and not found.own_folders:
+    if not any((found.files, found.own_folders, found.hidden)):
         raise InputError(f"no file matches the pattern {name}; check it, and quote it.")
     return found
 
@@ -76,7 +85,8 @@ def _files_matching(fs: Any, pattern: str) -> FoundFiles:
         for inner in (folder, f"{folder}/.build"):
             if fs.isdir(inner):
                 names[inner].update(map(posixpath.basename, fs.ls(inner, detail=False)))
-    return _without_own(found, root, names)
+    reads_hidden = "/." in pattern[len(root) :]  # the pattern asks for them
+    return _without_own(found, root, names, reads_hidden=reads_hidden)
 
 
 def _is_linked_folder(info: dict[str, Any]) -> bool:
@@ -128,16 +138,30 @@ def _folders_of(path: str, root: str) -> Iterator[str]:
         folder = posixpath.dirname(folder)
 
 
-def _without_own(found: dict[str, Any], root: str, names: dict[str, set[str]]) -> FoundFiles:
+def _without_own(
+    found: dict[str, Any], root: str, names: dict[str, set[str]], *, reads_hidden: bool = False
+) -> FoundFiles:
     files: dict[str, Any] = {}
     own: set[str] = set()
+    hidden: set[str] = set()
     for path, info in found.items():
-        folder = _own_folder(path, root, names)
-        if folder is None:
-            files[path] = info
-        else:
+        if folder := _own_folder(path, root, names):
             own.add(folder)
-    return FoundFiles(files=files, own_folders=tuple(sorted(own)))
+        elif not reads_hidden and (place := _hidden_place(path, root)):
+            hidden.add(place)
+        else:
+            files[path] = info
+    return FoundFiles(files=files, own_folders=tuple(sorted(own)), hidden=tuple(sorted(hidden)))
+
+
+def _hidden_place(path: str, root: str) -> str | None:
+    """Return the file or the outermost folder below the root whose name hides a file, if any.
+
+    >>> _hidden_place("/texts/.git/refs/a.txt", "/texts")
+    '/texts/.git'
+    """
+    match = _HIDDEN.search(path, len(root.rstrip("/")))
+    return path[: match.end()] if match else None
 
 
 def _own_folder(path: str, root: str, names: dict[str, set[str]]) -> str | None:

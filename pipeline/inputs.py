@@ -3,7 +3,6 @@
 import hashlib
 import math
 import os
-import posixpath
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.errors import InputError
 from clozemill.pipeline.files import has_utf8_name, printable
 from clozemill.pipeline.input_folders import find_files, is_file
+from clozemill.pipeline.other_formats import conversion
 from clozemill.pipeline.read_bytes import BLOCK_BYTES, open_arrow, open_binary, reading
 from clozemill.pipeline.read_hub import full_hub_name, is_hub_name, load_hub_dataset
 
@@ -92,8 +92,8 @@ class Listing:
 
     ignored: tuple[str, ...]
     """What folders and patterns hold beside: files whose ending tells no format, links to
-    folders (they are not followed), sockets and the like; and, ending in a slash, folders that
-    hold a dataset, an unfinished build or a tokenizer."""
+    folders (they are not followed), sockets and the like; hidden files and folders; and, ending in
+    a slash, folders that hold a dataset, an unfinished build or a tokenizer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,10 +151,10 @@ def list_inputs(
 
     A file that is named twice (say, by itself and by its folder) is read once. Symbolic links
     are names of their own, followed to files but not to further folders. Datasets, unfinished
-    builds and tokenizers below a folder are no input, so that `--out` may lie there. Without
-    `input_format`, files with unknown endings are an error where they are named, and ignored
-    where a folder or pattern brings them in; with it they are read in that format, but for
-    hidden ones of a folder. Known endings keep theirs.
+    builds and tokenizers below a folder are no input, so that `--out` may lie there; nor is what
+    is hidden there (`.git`, `._a.jsonl`). Without `input_format`, files with unknown endings are
+    an error where they are named, and ignored where a folder or pattern brings them in; with it
+    they are read in that format. Known endings keep theirs.
 
     Args:
         inputs: Files, folders, patterns, fsspec URLs, `hf:` names, or `-`.
@@ -241,12 +241,16 @@ def _stored_files(name: str, input_format: str | None) -> tuple[list[InputFile],
     found = find_files(fs, root, name)
     files, others = [], []
     for path, info in sorted(found.files.items()):
-        is_hidden = posixpath.basename(path).startswith(".")
-        kind = format_of(path, None if is_hidden else input_format)
+        kind = format_of(path, input_format)
         if kind is None or not is_file(info):
             others.append(printable(_full_name(fs, path)))
         else:
             files.append(_input_file(fs, path, info, kind))
+    hidden = [printable(_full_name(fs, path)) for path in found.hidden]
+    if not files and not others and hidden:
+        raise InputError(f"{name} holds only hidden files, such as {hidden[0]}; name it by itself.")
+    if not files and others and (command := conversion(others[0])):
+        raise InputError(f"{name} has no file that is read as it is; convert each with {command}.")
     if not files and others:
         raise InputError(
             f"{name} has no .txt, .jsonl, .parquet or .arrow file but others, such as "
@@ -258,11 +262,17 @@ def _stored_files(name: str, input_format: str | None) -> tuple[list[InputFile],
             f"{name} holds nothing but what clozemill wrote, such as {own_folders[0]}; name the "
             "folder of the texts."
         )
-    return files, [*others, *own_folders]
+    return files, [*others, *hidden, *own_folders]
 
 
 def _named_file(fs: Any, path: str, name: str, input_format: str | None) -> InputFile:
     kind = format_of(path, input_format)
+    if kind is None and (command := conversion(path)):
+        is_json = path.lower().endswith(".json")
+        raise InputError(
+            f"{name} is not read as it is; convert it with {command}"
+            + (", or pass --input-format jsonl if each line is a record." if is_json else ".")
+        )
     if kind is None:
         raise InputError(
             f"the ending of {name} tells no format (.txt, .jsonl, each also .gz or .zst; "

@@ -122,7 +122,7 @@ class Manifest:
         known = {item.name for item in dataclasses.fields(BuildConfig)}
         settings = {k: v for k, v in self.configuration.items() if k in known}
         try:
-            return BuildConfig(**{name: _as_tuples(value) for name, value in settings.items()})
+            return BuildConfig(**settings)
         except ConfigError as error:
             raise DatasetError(f"the configuration in {MANIFEST_NAME} is none: {error}") from error
 
@@ -142,10 +142,6 @@ class Manifest:
     def shards_of(self, split: str) -> tuple[Shard, ...]:
         """Return the shards of one split, in order."""
         return tuple(shard for shard in self.shards if shard.split == split)
-
-
-def _as_tuples(value: Any) -> Any:
-    return tuple(map(_as_tuples, value)) if isinstance(value, list) else value
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
@@ -171,6 +167,12 @@ def _json_value(value: Any) -> str:
     return _json(value, indent=1)
 
 
+def dataset_folder(named: str | os.PathLike[str]) -> Path:
+    """Return the folder of a dataset that is named by itself or by its manifest."""
+    path = Path(named)
+    return path.parent if path.name == MANIFEST_NAME and path.is_file() else path
+
+
 def read_manifest(folder: Path) -> Manifest:
     """Return the manifest of a dataset folder.
 
@@ -184,7 +186,7 @@ def read_manifest(folder: Path) -> Manifest:
     try:
         with open_regular(path) as stream:
             data = stream.read()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise DatasetError(_no_manifest(folder)) from None
     except OSError as error:
         raise DatasetError(f"cannot read {path}: {error.strerror}.") from error
@@ -212,6 +214,8 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
 
 
 def _no_manifest(folder: Path) -> str:
+    if folder.is_file():
+        return f"{folder} is a file; give the dataset's folder."
     if not folder.is_dir():
         return f"there is no dataset at {folder}: no such folder; check the path."
     if os.listdir(folder):

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from clozemill.pipeline.config import BuildConfig
+from clozemill.pipeline.inputs import InputFile, Inputs
 from clozemill.pipeline.manifest import Manifest
 from clozemill.pipeline.mask_rules import default_max_predictions
 from clozemill.pipeline.read_records import (
@@ -17,6 +18,9 @@ from clozemill.pipeline.read_records import (
 
 LEAST_NEXT_SHARE = 0.25
 """Below this share of next segments next-sentence prediction can hardly be learnt."""
+
+MOST_CUT_SHARE = 0.25
+"""Share of the tokens that pairs may cut without a notice; old speeches lose 14 % at 128 tokens."""
 
 MOST_UNKNOWN_SHARE = 0.01
 MOST_LOST_SHARE = 0.01
@@ -34,19 +38,36 @@ _LEFT_OUT = {
 
 
 def build_notices(
-    config: BuildConfig, manifest: Manifest, *, num_special_in_text: int, ignored: Sequence[str]
+    config: BuildConfig, manifest: Manifest, *, num_special_in_text: int
 ) -> tuple[str, ...]:
     """Return a line for everything about the build that its user may not expect."""
     notices = [*_mask_notices(config, manifest), *_label_notices(config, manifest)]
-    notices += _token_notices(manifest, num_special_in_text)
+    notices += _token_notices(config, manifest, num_special_in_text)
     notices += _record_notices(config, manifest.ledger["records"][""])
-    if ignored:
-        names = ", ".join(ignored[:_MOST_NAMES]) + (", ..." if len(ignored) > _MOST_NAMES else "")
-        notices.append(
-            f"{len(ignored)} files or folders were not read, for their endings or because "
-            f"clozemill wrote them: {names}."
-        )
     return tuple(notices)
+
+
+def input_notices(config: BuildConfig, inputs: Inputs) -> Iterator[str]:
+    """Yield a line for everything about the files read that their user may not expect."""
+    if config.validation:
+        # A pattern that the shell expanded after --validation is training text but for one file.
+        fraction = config.validation_fraction
+        is_set = fraction != BuildConfig().validation_fraction
+        yield (
+            f"{_files(inputs.training.files)} read for training and "
+            f"{_files(inputs.validation.files)} for validation"
+            + (f"; validation_fraction {fraction} is not used." if is_set else ".")
+        )
+    if ignored := inputs.ignored:
+        names = ", ".join(ignored[:_MOST_NAMES]) + (", ..." if len(ignored) > _MOST_NAMES else "")
+        yield (
+            f"{len(ignored)} files or folders were not read, for their endings, as they "
+            f"are hidden, or because clozemill wrote them: {names}."
+        )
+
+
+def _files(files: Sequence[InputFile]) -> str:
+    return f"{len(files):,} file" + "s" * (len(files) != 1)
 
 
 def _record_notices(config: BuildConfig, records: dict[str, int]) -> Iterator[str]:
@@ -97,8 +118,16 @@ def _label_notices(config: BuildConfig, manifest: Manifest) -> Iterator[str]:
         )
 
 
-def _token_notices(manifest: Manifest, num_special_in_text: int) -> Iterator[str]:
+def _token_notices(
+    config: BuildConfig, manifest: Manifest, num_special_in_text: int
+) -> Iterator[str]:
     passes = manifest.ledger["pass_tokens"]["train"]
+    if passes.get("cut", 0) > MOST_CUT_SHARE * passes["own"]:
+        yield (
+            f"{passes['cut'] / passes['own']:.1%} of the tokens are in no instance, as sentences "
+            f"are long for max_seq_length {config.max_seq_length} and pairs are cut to it: raise "
+            "it, check --layout and --language, or use --recipe roberta-full."
+        )
     lost = passes.get("dropped", 0) + passes.get("truncated", 0)
     if lost > MOST_LOST_SHARE * passes["own"]:
         yield (

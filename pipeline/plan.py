@@ -97,7 +97,7 @@ def make_plan(map_dir: Path, parts: Sequence[str], config: BuildConfig) -> Plan:
     threshold, notices = _settle_threshold(counts, config, asked)
     if threshold != asked:
         counts = _count(paths, sources, config, threshold)
-    _check_enough(int(counts.documents[0].sum()), int(counts.documents[1].sum()), config)
+    _check_enough(counts, config)
     if (
         config.long_sentences == "drop"
         and not config.has_pairs
@@ -114,8 +114,16 @@ def make_plan(map_dir: Path, parts: Sequence[str], config: BuildConfig) -> Plan:
         sources=tuple(sources),
         validation_threshold=threshold,
         most_span_value=max(counts.most_sentences, counts.longest_sentence + config.max_seq_length),
-        notices=notices,
+        notices=(*notices, *_held_out_notices(counts)),
     )
+
+
+def _held_out_notices(counts: "_Counts") -> Iterator[str]:
+    if counts.num_held_out:
+        yield (
+            "documents of the training inputs that are also in the validation inputs, and so held "
+            f"out of training: {counts.num_held_out:,}."
+        )
 
 
 def no_sentence_fits(config: BuildConfig) -> InputError:
@@ -152,6 +160,9 @@ class _Counts:
     largest: NDArray[np.uint64]
     """The largest ones."""
 
+    num_held_out: int = 0
+    """Documents of training inputs that validation inputs hold out."""
+
     most_sentences: int = 0
     """Of one document."""
 
@@ -179,6 +190,7 @@ def _count(
         hashes = split_hashes(census.ids[census.num_passes > 0], np.uint64(config.split_seed))
         counts.smallest = np.sort(np.concatenate([counts.smallest, hashes]))[:needed]
         counts.largest = np.sort(np.concatenate([counts.largest, hashes]))[-needed:]
+        counts.num_held_out += int(census.is_held_out.sum())
         counts.most_sentences = int(census.num_sentences.max(initial=counts.most_sentences))
         counts.longest_sentence = int(census.longest_sentence.max(initial=counts.longest_sentence))
         counts.shortest_train_sentence = int(
@@ -223,6 +235,9 @@ class _Census(NamedTuple):
 
     from_validation_input: NDArray[np.bool_]
     """Whether any copy of it was."""
+
+    is_held_out: NDArray[np.bool_]
+    """Whether only some copies were."""
 
 
 def _censuses(
@@ -275,6 +290,9 @@ def _census(piece: _Piece, weights: NDArray[np.float64], config: BuildConfig) ->
     enough = piece.num_sentences[order][firsts] >= max(config.min_document_sentences, 1)
     kept = np.flatnonzero(enough & (times > 0))
     rows = order[firsts[kept]]
+    from_validation = piece.from_validation_input[order]
+    is_validation = np.logical_or.reduceat(from_validation, firsts)
+    is_always = np.logical_and.reduceat(from_validation, firsts)
     return _Census(
         ids=piece.ids[rows],
         num_passes=passes[kept],
@@ -282,9 +300,8 @@ def _census(piece: _Piece, weights: NDArray[np.float64], config: BuildConfig) ->
         num_sentences=piece.num_sentences[rows],
         longest_sentence=piece.longest_sentence[rows],
         shortest_sentence=piece.shortest_sentence[rows],
-        from_validation_input=np.logical_or.reduceat(piece.from_validation_input[order], firsts)[
-            kept
-        ],
+        from_validation_input=is_validation[kept],
+        is_held_out=(is_validation & ~is_always)[kept],
     )
 
 
@@ -316,7 +333,18 @@ def _settle_threshold(
     )
 
 
-def _check_enough(num_train: int, num_validation: int, config: BuildConfig) -> None:
+def _documents(count: int) -> str:
+    return f"{count} document" + "s" * (count != 1)
+
+
+def _check_enough(counts: _Counts, config: BuildConfig) -> None:
+    num_train, num_validation = (int(of_split.sum()) for of_split in counts.documents)
+    if num_train < documents_needed(config) and counts.num_held_out:
+        raise InputError(
+            f"the train split has {_documents(num_train)}, as validation inputs hold documents out "
+            f"that are also in training inputs, here {counts.num_held_out:,}; name other "
+            "validation inputs, or none for a share of the documents."
+        )
     if num_train == 0 and num_validation == 0:
         raise InputError(
             "no documents: every record was empty, or left out by min_document_sentences "
@@ -326,7 +354,7 @@ def _check_enough(num_train: int, num_validation: int, config: BuildConfig) -> N
         is_wanted = split == "train" or config.validation
         if is_wanted and count < documents_needed(config):
             raise InputError(
-                f"the {split} split has {count} document{'s' * (count != 1)}, and a random B must "
+                f"the {split} split has {_documents(count)}, and a random B must "
                 "come from another document; add documents (with --layout lines or sentences one "
                 "file can hold many), or use --recipe roberta-full, which makes no pairs."
                 if config.has_pairs

@@ -24,6 +24,13 @@ _WIDE_MARKS = (
     (b"\xff\xfe", "UTF-16LE"),
     (b"\xfe\xff", "UTF-16BE"),
 )
+_PACKED_MARKS = (
+    (b"\x1f\x8b", "gzip", ".gz", "zcat"),
+    (b"\x28\xb5\x2f\xfd", "zstd", ".zst", "zstdcat"),
+)
+"""First bytes of compressed files, what they are, their ending, and what unpacks them."""
+
+_SPOOLED = re.compile(r".*/stdin-[0-9a-f]{32}\.[a-z]+")
 _NUL_PATTERNS: dict[tuple[bool, ...], str] = {
     (False, True, False, True): "UTF-16LE",
     (True, False, True, False): "UTF-16BE",
@@ -34,8 +41,13 @@ _WHITE_SPACE = b"|".join(chr(c).encode() for c in range(0x3001) if chr(c).isspac
 _BLANK_LINE = re.compile(b"(?:" + _WHITE_SPACE + rb")*+\Z")
 
 
-class WideEncodingError(InputError):
-    """A whole file is in UTF-16 or UTF-32."""
+class NotTextError(InputError):
+    """A whole file is in UTF-16 or UTF-32, or compressed though its name does not say so."""
+
+
+def shown(path: str) -> str:
+    """Return how an error names a file: standard input is kept in one with a name of ours."""
+    return "standard input" if _SPOOLED.fullmatch(path) else path
 
 
 @contextmanager
@@ -50,11 +62,11 @@ def reading(path: str) -> Iterator[None]:
         raise
     except ImportError as error:
         raise InputError(
-            f"cannot read {path}: {one_line(error)}; "
+            f"cannot read {shown(path)}: {one_line(error)}; "
             "for s3:// install the extra with pip install 'clozemill[s3]'."
         ) from error
     except Exception as error:
-        raise InputError(f"cannot read {path}: {one_line(error)}.") from error
+        raise InputError(f"cannot read {shown(path)}: {one_line(error)}.") from error
 
 
 def one_line(error: BaseException) -> str:
@@ -119,14 +131,21 @@ def read_text_blocks(path: str, compression: str | None, *, start: int = 0) -> I
     """Yield what `read_blocks` does, of a file that may be UTF-8.
 
     Raises:
-        WideEncodingError: The file begins in UTF-16 or UTF-32, whose parts could pass for UTF-8.
+        NotTextError: The file begins in UTF-16 or UTF-32, whose parts could pass for UTF-8, or
+            it is compressed.
     """
     blocks = read_blocks(path, compression, start=start)
     first = next(blocks, b"")
     head = first[:_HEAD_BYTES] if start == 0 else read_head(path, compression)
+    for mark, kind, ending, unpack in _PACKED_MARKS:
+        if head.startswith(mark):
+            raise NotTextError(
+                f"{shown(path)} is {kind}; pipe it through {unpack}, or give the file's name the "
+                f"ending {ending}."
+            )
     if name := wide_encoding(head):
-        raise WideEncodingError(
-            f"{path} is {name}, not UTF-8; convert it with iconv -f {name} -t UTF-8."
+        raise NotTextError(
+            f"{shown(path)} is {name}, not UTF-8; convert it with iconv -f {name} -t UTF-8."
         )
     return _chain(first, blocks)
 

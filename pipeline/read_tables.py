@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from clozemill.pipeline.documents import Document
 from clozemill.pipeline.errors import InputError
 from clozemill.pipeline.inputs import InputSplit
-from clozemill.pipeline.read_bytes import open_arrow, open_binary, reading
+from clozemill.pipeline.read_bytes import open_arrow, open_binary, reading, shown
 from clozemill.pipeline.read_hub import load_hub_dataset
 from clozemill.pipeline.read_records import (
     RECORDS_READ,
@@ -78,7 +78,7 @@ def _place(split: InputSplit, offset: int, index: int | None) -> str:
     """Return where a row is, and which byte of its text is meant."""
     batch, row = divmod(offset, 1 << _BATCH_SHIFT)
     where = f"batch {batch}, row {row}" if split.format == "arrow" else f"row {offset}"
-    return f"{split.path}, {where}" + ("" if index is None else f", byte {index}")
+    return f"{shown(split.path)}, {where}" + ("" if index is None else f", byte {index}")
 
 
 def _documents_of_rows(first: int, rows: Any, reader: RecordReader) -> Iterator[Document]:
@@ -122,7 +122,7 @@ def _check_text_type(path: str, name: str, schema: Any) -> None:
     )
     if not any(check(kind) for check in checks):
         raise InputError(
-            f"{path}: the column {name!r} is of type {kind}, it must hold strings; "
+            f"{shown(path)}: the column {name!r} is of type {kind}, it must hold strings; "
             "name another with --text-field."
         )
 

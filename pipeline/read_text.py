@@ -7,14 +7,16 @@ from collections.abc import Iterator
 
 from clozemill.pipeline.documents import Document
 from clozemill.pipeline.inputs import InputSplit
+from clozemill.pipeline.other_formats import conversion, whole_json
 from clozemill.pipeline.read_bytes import (
     BYTE_ORDER_MARK,
-    WideEncodingError,
+    NotTextError,
     is_blank,
     leading_mark,
     line_number,
     lines_from,
     read_text_blocks,
+    shown,
 )
 from clozemill.pipeline.read_records import (
     BAD_JSON,
@@ -57,7 +59,7 @@ def read_text_documents(
             yield from _documents_of_sentences(part, reader, is_at_document=is_at_document)
         else:
             yield from _document_of_prose(part, reader)
-    except WideEncodingError:
+    except NotTextError:
         if options.on_bad_input == "error":
             raise
         if part.start == 0:
@@ -70,7 +72,7 @@ def _place(part: InputSplit, offset: int, index: int | None) -> str:
     if index is not None and offset == 0:  # a mark was left out before the record
         index += len(leading_mark(part.path, part.compression))
     line = line_number(part.path, part.compression, offset + (index or 0))
-    where = f"{part.path}:{line}"
+    where = f"{shown(part.path)}:{line}"
     return where if index is None else f"{where}, byte offset {offset + index}"
 
 
@@ -101,13 +103,14 @@ def _document_of_json(line: bytes, offset: int, reader: RecordReader) -> Documen
     text = reader.decode(line, offset)
     if text is None:
         return None
+    text = text.strip(_JSON_SPACE)
     try:
-        text = text.strip(_JSON_SPACE)
         record, end = _decode_json(text)
         if end != len(text):
             raise json.JSONDecodeError("something follows the object", text, end)
     except json.JSONDecodeError as error:
-        reader.refuse(BAD_JSON, offset, f"not JSON ({error.msg}, column {error.colno})")
+        what = f"not JSON ({error.msg}, column {error.colno})"
+        reader.refuse(BAD_JSON, offset, what + _hint(text, offset, reader))
     except RecursionError:
         reader.refuse(BAD_JSON, offset, "the JSON is nested too deeply")
     except ValueError:  # int() refuses numbers of more than 4,300 digits
@@ -115,8 +118,17 @@ def _document_of_json(line: bytes, offset: int, reader: RecordReader) -> Documen
     else:
         if isinstance(record, dict):
             return reader.document_from_fields(record, offset)
-        reader.refuse(BAD_RECORD, offset, f"the record is {kind_of(record)}, it must be an object")
+        what = f"the record is {kind_of(record)}, it must be an object"
+        reader.refuse(BAD_RECORD, offset, what + _hint(text, offset, reader))
     return None
+
+
+def _hint(line: str, offset: int, reader: RecordReader) -> str:
+    """Return what to do with a file whose first line shows that records are no lines."""
+    what = whole_json(line) if offset == 0 and shown(reader.path) == reader.path else None
+    if what is None:
+        return ""
+    return f"; if the file is {what}, convert it with {conversion(reader.path, '.json')}"
 
 
 def _documents_of_lines(part: InputSplit, reader: RecordReader) -> Iterator[Document]:

@@ -6,6 +6,8 @@ values mean together, a record checks itself, in `__post_init__`.
 """
 
 import dataclasses
+import difflib
+import os
 import tomllib
 import typing
 from collections.abc import Mapping
@@ -37,6 +39,31 @@ def settings_of(record: Any, *kinds: str) -> dict[str, Any]:
         if item.metadata["kind"] in kinds
     }
     return {name: list(v) if isinstance(v, tuple) else v for name, v in chosen.items()}
+
+
+def take_plain_values(record: Any) -> None:
+    """Hold the values of a frozen record as its fields have them, as callers and TOML differ.
+
+    Paths are texts, lists are tuples, a table is sorted pairs, and one text is a list of one.
+    """
+    for item in dataclasses.fields(record):
+        value = _plain(getattr(record, item.name))
+        if isinstance(value, str) and item.type == tuple[str, ...]:
+            value = (value,)
+        object.__setattr__(record, item.name, value)
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as a field may hold it.
+
+    >>> _plain({"wiki": 2, "books": 1}), _plain([Path("a"), "b"])
+    ((('books', 1), ('wiki', 2)), ('a', 'b'))
+    """
+    if isinstance(value, dict):
+        return tuple(sorted(value.items(), key=lambda pair: str(pair[0])))
+    if isinstance(value, list | tuple):
+        return tuple(map(_plain, value))
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
 def check_fields(record: Any) -> None:
@@ -80,21 +107,14 @@ def read_config_file(path: str | Path, record: type[Any], *, verb: str) -> dict[
         raise ConfigError(f"cannot read the configuration {path}: {error.strerror}.") from error
     except ValueError as error:  # bytes that are not UTF-8 included
         raise ConfigError(f"{path} is not TOML: {error}.") from error
-    known = {item.name: item.type for item in dataclasses.fields(record)}
+    known = {item.name for item in dataclasses.fields(record)}
     settings = {key.replace("-", "_"): value for key, value in table.items()}
-    unknown = sorted(set(settings) - set(known))
+    unknown = sorted(settings.keys() - known)
     if unknown:
-        raise ConfigError(
-            f"{path} has the unknown key {unknown[0]!r}; see clozemill {verb} --help."
-        )
-    return {name: _as_field(value, known[name]) for name, value in settings.items()}
-
-
-def _as_field(value: Any, kind: Any) -> Any:
-    """Return a TOML value as a field holds it: lists and tables are tuples there."""
-    if isinstance(value, dict) and kind == tuple[tuple[str, float], ...]:
-        return tuple(sorted(value.items()))
-    return tuple(value) if isinstance(value, list) else value
+        close = difflib.get_close_matches(unknown[0], known, n=1)
+        meant = f"did you mean {close[0]}" if close else f"see clozemill {verb} --help"
+        raise ConfigError(f"{path} has the unknown key {unknown[0]!r}; {meant}.")
+    return settings
 
 
 _TYPES: dict[Any, str] = {

@@ -41,8 +41,6 @@ class SplitRule:
         """Return for each document (D,) whether it is a validation document."""
         if self.is_by_input:
             return from_validation_input
-        if self.validation_threshold >= MAX_HASH:
-            return np.ones(len(ids), np.bool_)
         return split_hashes(ids, np.uint64(self.split_seed)) < np.uint64(self.validation_threshold)
 
 

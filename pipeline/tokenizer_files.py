@@ -17,6 +17,7 @@ MAX_WORD_CHARACTERS = 100
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _CAPITAL = re.compile("[A-Z]")
 _SPECIAL = re.compile(r"\[[A-Za-z]+\d*\]|<[A-Za-z]+\d*>")
+_TEXT_ENDINGS = (".jsonl", ".parquet", ".arrow", ".csv", ".gz", ".zst")
 _FILES = ("tokenizer.json", "vocab.txt", "vocab.json")
 
 
@@ -32,6 +33,8 @@ def read_tokenizer(name: str | Path) -> tuple[Json, Json]:
     if path.is_dir():
         return _read_folder(path, str(name))
     if path.is_file():
+        if path.suffix in _TEXT_ENDINGS:
+            raise _is_text(path)
         return _read_file(path, {}), {}
     if isinstance(name, Path) or path.suffix in {".txt", ".json"} or not _HUB_NAME.fullmatch(name):
         raise TokenizerError(f"there is no tokenizer at {name}; give a folder, a file or a name.")
@@ -60,6 +63,9 @@ def _read_folder(folder: Path, name: str) -> tuple[Json, Json]:
     for part in _FILES:
         if (folder / part).is_file():
             return _read_file(folder / part, config), config
+    own = folder / "tokenizer"  # of a dataset
+    if any((own / part).is_file() for part in _FILES):
+        raise TokenizerError(f"{name} is no tokenizer, but holds one; give {own}.")
     raise TokenizerError(f"{name} holds no tokenizer; it needs one of {', '.join(_FILES)}.")
 
 
@@ -94,6 +100,8 @@ def _read_vocabulary(path: Path) -> list[str]:
     except UnicodeDecodeError as error:
         raise TokenizerError(f"{path} is not a vocabulary: {error}.") from error
     pieces = [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
+    if "[MASK]" not in pieces and any(" " in piece for piece in pieces):
+        raise _is_text(path)
     first_line: dict[str, int] = {}
     for number, piece in enumerate(pieces, 1):
         if not piece:
@@ -105,6 +113,13 @@ def _read_vocabulary(path: Path) -> list[str]:
             )
         first_line[piece] = number
     return pieces
+
+
+def _is_text(path: Path) -> TokenizerError:
+    return TokenizerError(
+        f"{path} is no tokenizer, which is a folder, a vocab.txt or a tokenizer.json; is it your "
+        "text? That is named without a flag."
+    )
 
 
 def _wordpiece_state(pieces: list[str], config: Json) -> Json:

@@ -24,7 +24,13 @@ from clozemill.pipeline.fingerprints import make_fingerprints
 from clozemill.pipeline.instance_ids import instance_ids
 from clozemill.pipeline.instances import MaskBatch, starts_of, take_runs
 from clozemill.pipeline.ledger import Ledger, from_json, ledger_faults
-from clozemill.pipeline.manifest import MANIFEST_NAME, TOKENIZER_FOLDER, Manifest, read_manifest
+from clozemill.pipeline.manifest import (
+    MANIFEST_NAME,
+    TOKENIZER_FOLDER,
+    Manifest,
+    dataset_folder,
+    read_manifest,
+)
 from clozemill.pipeline.masks import draw_variants
 from clozemill.pipeline.origins import ORIGINS_NAME
 from clozemill.pipeline.progress import OnProgress, shard_progress
@@ -68,7 +74,7 @@ def verify_dataset(folder: str | Path, *, on_progress: OnProgress | None = None)
         DatasetError: There is no dataset in the folder, or its manifest or its
             folder cannot be read.
     """
-    path = Path(folder)
+    path = dataset_folder(folder)
     manifest = read_manifest(path)
     try:
         findings = [*_file_findings(path, manifest), *_tokenizer_findings(path, manifest)]

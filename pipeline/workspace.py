@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from clozemill import __version__
+from clozemill.pipeline.config import BuildConfig, Kind
 from clozemill.pipeline.errors import ConfigError, DatasetError, InputError
 from clozemill.pipeline.files import is_temporary, write_json
 from clozemill.pipeline.lock import lock_file
@@ -30,6 +31,9 @@ _OUTPUT_NAME = re.compile(
     r"(train|validation)-\d{5}-\d{3,}\.(arrow|tar)|documents-(train|validation)-\d{5}\.arrow"
 )
 """What the tasks of the second stage write."""
+
+_REWRITES: dict[str, Kind] = {"remask": "masks", "convert": "layout"}
+"""Verbs that change all settings of a kind, and only those, in a copy of a dataset."""
 
 _OWN_FILES = (
     LOG_NAME,
@@ -87,6 +91,10 @@ class Workspace:
         asked = {**identity, "inputs": found.get("inputs")}
         if found.get("inputs") and not _share_an_input(found, identity):
             asked = identity
+        if found.get("on_bad_input") == "error":
+            # What was read so far is good, so it is what any tolerance reads there: the way out
+            # that the error names needs no --overwrite.
+            found["on_bad_input"] = asked["on_bad_input"]
         if self.is_unfinished and overwrite and found != asked:
             self._undo()
         elif self.is_unfinished:
@@ -114,7 +122,9 @@ class Workspace:
         ):
             log = (self.out / LOG_NAME).read_text().splitlines()
             found = json.loads(log[0])["identity"]
-            return _check_same(found, _as_json(identity), self.out, "a dataset")
+            asked = _as_json(identity)
+            way_out = _rewrite(found, asked, self.out)
+            return _check_same(found, asked, self.out, "a dataset", way_out)
         raise ConfigError(
             f"{self.out} holds a dataset without a readable {LOG_NAME}, so nobody can say if it is "
             "the one asked for; use --overwrite or another --out."
@@ -277,13 +287,24 @@ def _share_an_input(found: dict[str, Any], asked: dict[str, Any]) -> bool:
     return not found["inputs"].keys().isdisjoint(asked.get("inputs", {}))
 
 
-def _check_same(found: dict[str, Any], asked: dict[str, Any], out: Path, what: str) -> None:
+def _check_same(
+    found: dict[str, Any], asked: dict[str, Any], out: Path, what: str, way_out: str = ""
+) -> None:
     differences = _differences(found, asked)
     if differences:
         raise ConfigError(
             f"{out} holds {what} that differs in {', '.join(differences[:5])}; "
-            "use --overwrite to replace it, or another --out."
+            f"{way_out}use --overwrite to replace it, or another --out."
         )
+
+
+def _rewrite(found: dict[str, Any], asked: dict[str, Any], out: Path) -> str:
+    """Return the verb that makes what is asked for of a dataset without a rebuild, if one does."""
+    different = {name for name in {*found, *asked} if found.get(name) != asked.get(name)}
+    for verb, kind in _REWRITES.items():
+        if different <= BuildConfig().settings(kind).keys():
+            return f"make another of it with clozemill {verb} {out} --out DIR, "
+    return ""
 
 
 def _differences(found: dict[str, Any], asked: dict[str, Any]) -> list[str]:
@@ -309,7 +330,7 @@ def _input_differences(found: dict[str, Any], asked: dict[str, Any]) -> str:
         "of another size": [
             name for name in found if name in asked and found[name][0] != asked[name][0]
         ],
-        "changed since, at the same size": [
+        "changed since, at the same size (a copy by cp -p or rsync -t keeps its time)": [
             name
             for name in found
             if name in asked and found[name][0] == asked[name][0] and found[name] != asked[name]

@@ -13,6 +13,7 @@ from clozemill.pipeline.settings import (
     read_config_file,
     setting,
     settings_of,
+    take_plain_values,
 )
 
 Kind = Literal["training", "numerics", "execution"]
@@ -179,6 +180,7 @@ class PretrainConfig:
 
     def __post_init__(self) -> None:
         """Raise `ConfigError` for the first setting that cannot be used."""
+        take_plain_values(self)
         check_fields(self)
         check_ranges(self, _RANGES)
         self._check_length()

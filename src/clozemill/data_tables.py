@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from rich.table import Table
@@ -12,7 +11,7 @@ from clozemill.pipeline.build import BuildReport
 from clozemill.pipeline.estimate import BuildEstimate
 from clozemill.pipeline.figures import percent
 from clozemill.pipeline.inspection import InstanceView
-from clozemill.pipeline.manifest import Manifest, read_manifest
+from clozemill.pipeline.manifest import Manifest, dataset_folder, read_manifest
 from clozemill.pipeline.tokenizer import PretrainingTokenizer
 from clozemill.pipeline.verify import Finding
 from clozemill.pipeline.vocab import VocabularyReport
@@ -49,7 +48,7 @@ def verify_printout(data: str, findings: Sequence[Finding]) -> Printout:
         lines = [f"{finding.file}: {finding.problem}" for finding in findings]
         text = "\n".join([*lines, f"{data}: {_count(len(findings), 'problem')}"])
     else:
-        manifest = read_manifest(Path(data))
+        manifest = read_manifest(dataset_folder(data))
         instances = sum(entry.num_instances for entry in manifest.splits.values())
         text = (
             f"{data} is sound: {len(manifest.files)} files and {instances:,} instances are what "
@@ -60,7 +59,7 @@ def verify_printout(data: str, findings: Sequence[Finding]) -> Printout:
 
 def rewritten_printout(data: str, manifest: Manifest, out: str) -> Printout:
     """Return what stayed equal between a dataset and one made from it."""
-    before = read_manifest(Path(data))
+    before = read_manifest(dataset_folder(data))
     rows = [
         {
             "split": name,

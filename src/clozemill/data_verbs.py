@@ -81,7 +81,10 @@ def build(
     if dry_run:
         from clozemill.pipeline.estimate import estimate_build
 
-        return show(data_tables.estimate_printout(estimate_build(config)), is_json)
+        estimate = estimate_build(config)
+        for notice in estimate.notices:
+            tell(f"notice: {notice}")
+        return show(data_tables.estimate_printout(estimate), is_json)
     with progress_bar(is_shown=not quiet) as on_progress:
         report = run_build(config, on_progress=on_progress)
     for notice in report.notices:

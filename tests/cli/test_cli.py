@@ -171,6 +171,18 @@ def test_convert_and_remask_say_what_stayed(data: Path, tmp_path: Path) -> None:
     assert [split["num_variants"] for split in splits] == [5] * len(splits)
 
 
+def test_a_manifest_stands_for_its_dataset_and_another_file_for_nothing(
+    data: Path, tmp_path: Path
+) -> None:
+    assert run("verify", data / "manifest.json").returncode == 0
+    assert run("remask", data / "manifest.json", "--out", tmp_path / "out").returncode == 0
+    shard = next(data.glob("train-*"))
+    for verb in ("verify", "inspect", "audit"):
+        done = run(verb, shard)
+        assert done.returncode == 2
+        assert done.stderr == f"clozemill: {shard} is a file; give the dataset's folder.\n"
+
+
 def test_standard_input_is_read(vocab: Path, tmp_path: Path) -> None:
     done = run(
         *("build", "-", "--layout", "lines", "--tokenizer", vocab, "--out", tmp_path / "d"),

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from clozemill.pipeline.config import BuildConfig
+from clozemill.pipeline.settings import read_config_file
 from clozemill.train.config import PretrainConfig
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -15,6 +16,15 @@ def test_the_page_of_settings_is_what_the_records_say() -> None:
     make = runpy.run_path(str(ROOT / "docs" / "make_settings.py"))
     page = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
     assert page == make["settings_page"](), "run `python docs/make_settings.py`"
+
+
+def test_the_example_of_a_configuration_file_is_one(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
+    path = tmp_path / "corpus.toml"
+    path.write_text(page.split("```toml\n")[1].split("```")[0])
+    config = BuildConfig(**read_config_file(path, BuildConfig, verb="build"))
+    assert config.validation == ("held-out.jsonl",)
+    assert config.source_weight == (("wiki", 2.0),)
 
 
 @pytest.mark.parametrize("record", [BuildConfig, PretrainConfig])

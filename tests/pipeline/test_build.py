@@ -458,7 +458,12 @@ def test_a_text_in_both_inputs_is_validation_only(
 ) -> None:
     train = write_json_lines(tmp_path / "train.jsonl", texts[:80])
     held_out = write_json_lines(tmp_path / "held.jsonl", texts[60:])
-    dataset = small_dataset(train, syllables, tmp_path / "out", validation=[held_out])
+    report = small_build(train, syllables, tmp_path / "out", validation=[held_out])
+    assert report.notices[1:] == (
+        "documents of the training inputs that are also in the validation inputs, and so held out "
+        "of training: 20.",
+    )
+    dataset = open_dataset(tmp_path / "out")
     splits = {row["document_id"]: row["split"] for row in document_rows(dataset)}
     for number, text in enumerate(texts):
         assert splits[document_id(text)] == ("train" if number < 60 else "validation")
@@ -467,6 +472,15 @@ def test_a_text_in_both_inputs_is_validation_only(
     assert ledger["documents", "validation", "duplicate"] == 20
     again = small_dataset(train, syllables, tmp_path / "seed", validation=[held_out], split_seed=9)
     assert {r["document_id"]: r["split"] for r in document_rows(again)} == splits
+
+
+@pytest.mark.parametrize("recipe", ["bert", "roberta-full"])
+def test_validation_inputs_that_hold_all_documents_out_are_refused_as_such(
+    recipe: str, corpus: Path, syllables: Path, tmp_path: Path
+) -> None:
+    said = "the train split has 0 documents, as validation inputs hold .*, here 120; name other"
+    with pytest.raises(InputError, match=said):
+        small_build(corpus, syllables, tmp_path / "out", recipe=recipe, validation=[corpus])
 
 
 @pytest.mark.parametrize(
@@ -497,7 +511,7 @@ def test_a_large_validation_split_leaves_enough_for_training(
     syllables: Path, tmp_path: Path
 ) -> None:
     path = write_json_lines(tmp_path / "a.jsonl", make_texts(12, seed=7))
-    report = small_build(path, syllables, tmp_path / "out", validation_fraction=1.0)
+    report = small_build(path, syllables, tmp_path / "out", validation_fraction=0.9999)
     splits = Counter(row["split"] for row in document_rows(open_dataset(tmp_path / "out")))
     assert splits == {"train": 2, "validation": 10}
     assert "leaves train fewer than the 2 that the recipe needs" in " ".join(report.notices)

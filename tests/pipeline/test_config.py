@@ -1,4 +1,6 @@
 import dataclasses
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +13,10 @@ from clozemill.pipeline.fingerprints import fingerprint
     ("settings", "message"),
     [
         ({"masked_lm_prob": 1.5}, "masked_lm_prob is 1.5; it must be between 0.0 and 1.0."),
+        (
+            {"validation_fraction": 1},
+            "validation_fraction is 1.0, which leaves nothing for training; it must be below 1.",
+        ),
         ({"max_seq_length": 4}, "max_seq_length is 4; it must be between 5 and 65535."),
         ({"seed": True}, "seed is True; it must be a whole number."),
         (
@@ -29,7 +35,7 @@ from clozemill.pipeline.fingerprints import fingerprint
         ({"workers": 1.5}, "workers is 1.5; it must be a whole number."),
         ({"seed": "7"}, "seed is '7'; it must be a whole number."),
         ({"out": 3}, "out is 3; it must be text."),
-        ({"inputs": "corpus"}, "inputs is 'corpus'; it must be a list of texts."),
+        ({"inputs": 7}, "inputs is 7; it must be a list of texts."),
         (
             {"language": "de_DE"},
             "language is 'de_DE'; it must be a code in lower case, such as en or zh-hant "
@@ -86,3 +92,10 @@ def test_a_fingerprint_changes_with_any_setting() -> None:
     plain = BuildConfig().settings("instances")
     assert fingerprint(plain) == fingerprint(dict(reversed(plain.items())))
     assert fingerprint(plain) != fingerprint(BuildConfig(seed=1).settings("instances"))
+
+
+def test_paths_lists_tables_and_one_text_are_taken_for_what_fields_hold() -> None:
+    plain = BuildConfig(inputs=("txt/",), source_weight=(("a", 2), ("b", 3)), out="o")
+    given: dict[str, Any] = {"inputs": [Path("txt")], "source_weight": {"b": 3, "a": 2}}
+    assert BuildConfig(**{**given, "out": Path("o")}) == dataclasses.replace(plain, inputs=("txt",))
+    assert dataclasses.replace(plain, inputs="txt/") == plain  # type: ignore[arg-type]

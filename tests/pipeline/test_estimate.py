@@ -84,3 +84,17 @@ def test_validation_inputs_are_estimated_too(corpus: Path, syllables: Path, tmp_
     own.unlink()
     with pytest.raises(InputError, match="own.jsonl does not exist"):
         estimate_build(config)
+
+
+def test_thousands_of_small_files_are_sampled_all_over(syllables: Path, tmp_path: Path) -> None:
+    """Every file is a document, and the few long ones at the beginning stand for themselves."""
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    for number, text in enumerate(make_texts(1_000, most_sentences=3)):
+        (folder / f"{number:04d}.txt").write_text(text * (30 if number < 50 else 1))
+    config = small_config(folder, syllables, tmp_path / "data", validation=[folder / "0999.txt"])
+    estimate = estimate_build(dataclasses.replace(config, recipe="roberta-full"))
+    assert estimate.num_files == estimate.num_documents == 1_001
+    num_bytes = sum(path.stat().st_size for path in folder.iterdir())
+    assert estimate.num_text_bytes == pytest.approx(num_bytes, rel=0.2)
+    assert estimate.notices[0].startswith("1,000 files read for training and 1 file for validation")

@@ -1,6 +1,7 @@
 import io
 import os
 import pickle
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,7 +47,7 @@ def test_a_folder_gives_its_files_in_order_and_names_the_others(folder: Path) ->
     listing = listed(folder)
     expected = ["a.jsonl", "b.txt", "v1.2/a.b.c.TXT.gz", "v1.2/a.b.txt"]
     assert paths(listing) == [str(folder / name) for name in expected]
-    assert listing.ignored == (str(folder / ".hidden"), str(folder / "c.md"))
+    assert listing.ignored == (str(folder / "c.md"), str(folder / ".hidden"))
     kinds = [(file.format, file.compression) for file in listing.files]
     assert kinds == [("jsonl", None), ("txt", None), ("txt", "gzip"), ("txt", None)]
     assert pickle.loads(pickle.dumps(listing)) == listing
@@ -57,6 +58,23 @@ def test_an_input_format_is_for_other_endings(folder: Path) -> None:
     assert [file.format for file in listing.files] == ["jsonl", "txt", "txt", "txt", "txt"]
     assert listing.ignored == (str(folder / ".hidden"),)
     assert listed(folder / "c.md", input_format="jsonl").files[0].format == "jsonl"
+
+
+def test_what_is_hidden_in_a_folder_is_read_only_where_it_is_asked_for(tmp_path: Path) -> None:
+    folder = tmp_path / ".mine"
+    names = ("a.txt", "._a.txt", ".git/b.txt", ".git/refs/c.txt", "d/.e/f.txt")
+    for path in (folder / name for name in names):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    listing = listed(folder)
+    assert paths(listing) == [str(folder / "a.txt")] == paths(listed(folder / "*.txt"))
+    hidden = ("._a.txt", ".git", "d/.e")
+    assert listing.ignored == tuple(str(folder / name) for name in hidden)
+    assert paths(listed(folder / "._a.txt")) == [str(folder / "._a.txt")]
+    assert paths(listed(folder / "._*")) == [str(folder / "._a.txt")]
+    assert len(listed(folder / ".git").files) == 2
+    with pytest.raises(InputError, match=r"d holds only hidden files, such as .*/d/\.e; name"):
+        listed(folder / "d")
 
 
 def test_patterns_match_files_and_folders(folder: Path) -> None:
@@ -117,6 +135,24 @@ def test_each_input_that_names_nothing_is_one_clear_line(folder: Path) -> None:
         assert str(caught.value) == message.format(path)
 
 
+def test_csv_and_json_come_with_the_command_that_converts_them(folder: Path) -> None:
+    (folder / "t").mkdir()
+    for name, reader, end in (
+        ("t.csv", "csv", "."),
+        ("t.json", "json", ", or pass --input-format jsonl if each line is a record."),
+    ):
+        path = folder / "t" / name
+        path.touch()
+        call = f'duckdb.read_{reader}("{path}").write_parquet("{folder}/t/t.parquet")'
+        with pytest.raises(InputError) as caught:
+            listed(path)
+        assert str(caught.value) == (
+            f"{path} is not read as it is; convert it with python -c 'import duckdb; {call}'{end}"
+        )
+    with pytest.raises(InputError, match=r"t has no file that is read as it is; convert each with"):
+        listed(folder / "t")
+
+
 @pytest.fixture
 def with_own(folder: Path) -> Path:
     """The same folder, with what clozemill writes in it."""
@@ -131,9 +167,8 @@ def with_own(folder: Path) -> Path:
 
 
 def test_what_clozemill_wrote_below_a_folder_is_no_input(with_own: Path) -> None:
-    others = [".hidden", "c.md", "manifest.json", "begun/", "done/", "v1.2/words/"]
-    texts = ["a.jsonl", "b.txt", "o/.build/x.txt", "v1.2/a.b.c.TXT.gz", "v1.2/a.b.txt"]
-    texts += ["v1.2/words/below/t.txt"]
+    others = ["c.md", "manifest.json", ".hidden", "o/.build", "begun/", "done/", "v1.2/words/"]
+    texts = ["a.jsonl", "b.txt", "v1.2/a.b.c.TXT.gz", "v1.2/a.b.txt", "v1.2/words/below/t.txt"]
     listing = listed(with_own)
     assert paths(listing) == [str(with_own / name) for name in texts]
     assert listing.ignored == tuple(f"{with_own}/{name}" for name in others)
@@ -146,7 +181,10 @@ def test_what_clozemill_wrote_below_a_folder_is_no_input(with_own: Path) -> None
         )
     assert len(listed(with_own / "v*").files) == 3
     assert len(listed(with_own / "done" / "train-*").files) == 1
-    assert len(listed(with_own / "done").files) == 2
+    for own, what in (("done", "dataset"), ("v1.2/words", "tokenizer")):
+        said = f"{with_own / own} is a {what} and no text; name the folder of the texts."
+        with pytest.raises(InputError, match=re.escape(said)):
+            listed(with_own / own)
 
 
 def test_what_clozemill_wrote_in_a_store_is_no_input() -> None:
@@ -263,6 +301,24 @@ def test_standard_input_is_kept_so_that_it_can_be_split(
     assert texts(listing) == ["one", "two"]
     assert piped() == listing
     assert [path.suffix for path in (tmp_path / "spool").iterdir()] == [".jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("data", "input_format", "said"),
+    [
+        (b"\x1f\x8b\x08", "txt", "standard input is gzip; "),
+        (b"Tea.\n\xe9", "txt", "standard input:2, byte offset 5: byte 0xe9 is not UTF-8; "),
+        (b"PAR1", "parquet", "cannot read standard input: "),
+    ],
+)
+def test_an_error_of_standard_input_calls_it_so(
+    data: bytes, input_format: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+    with pytest.raises(InputError) as caught:
+        texts(listed("-", input_format=input_format, spool_dir=tmp_path / "spool"))
+    assert str(caught.value).startswith(said)
+    assert "stdin-" not in str(caught.value)
 
 
 def test_urls_of_file_systems_are_read() -> None:

@@ -1,6 +1,7 @@
 """Cases P02 and the cap that bites: nothing is wrong with the build, but its user must hear."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.pipeline.small_corpora import make_texts, small_build, write_json_lines
@@ -66,7 +67,7 @@ def test_files_that_were_not_read_are_named(
     said = small_build(folder, syllables, tmp_path / "data").notices
     ignored = [notice for notice in said if "were not read" in notice]
     assert len(ignored) == 1
-    assert ignored[0].startswith("1 files or folders were not read, for their endings or because ")
+    assert ignored[0].startswith("1 files or folders were not read, for their endings, as ")
     assert ignored[0].endswith(f"{folder}/notes.docx.")
 
 
@@ -102,3 +103,24 @@ def test_tokens_lost_with_long_sentences_are_reported(syllables: Path, tmp_path:
         max_seq_length=24,
     )
     assert "of the tokens are in no instance: sentences too long for one were dropped" in said
+
+
+def test_the_files_of_either_side_are_counted_where_validation_is_named(
+    texts: list[str], syllables: Path, tmp_path: Path
+) -> None:
+    """As where a shell expands `--validation val/*.jsonl`, which takes the first file only."""
+    names = [write_json_lines(tmp_path / f"{i}.jsonl", texts[i::3]) for i in range(3)]
+    settings: dict[str, Any] = {"validation": names[2:], "recipe": "roberta-full"}
+    said = "2 files read for training and 1 file for validation"
+    for fraction, more in ((0.01, "."), (0.1, "; validation_fraction 0.1 is not used.")):
+        out = tmp_path / str(fraction)
+        report = small_build(names[:2], syllables, out, validation_fraction=fraction, **settings)
+        assert report.notices == (said + more,)
+
+
+def test_tokens_cut_from_pairs_are_reported_where_they_are_many(
+    texts: list[str], syllables: Path, tmp_path: Path
+) -> None:
+    said = notices(texts, syllables, tmp_path, max_seq_length=16, validation_fraction=0.1)
+    assert "% of the tokens are in no instance, as sentences are long for max_seq_length 16" in said
+    assert "check --layout and --language, or use --recipe roberta-full." in said

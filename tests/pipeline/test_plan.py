@@ -161,10 +161,9 @@ def test_a_small_validation_split_is_topped_up_in_hash_order(
     assert f"leaves validation fewer than the {needed}" in notice
 
 
-@pytest.mark.parametrize("fraction", [0.999_999_9, 1.0])
-def test_training_keeps_the_documents_that_it_needs(tmp_path: Path, fraction: float):
+def test_training_keeps_the_documents_that_it_needs(tmp_path: Path):
     few = CORPUS[:20]
-    plan = plan_of(tmp_path, few, validation_fraction=fraction)
+    plan = plan_of(tmp_path, few, validation_fraction=0.999_999_9)
     assert plan.validation_threshold == hashes(few)[-2]
     assert sum(bucket.num_documents for bucket in of_split(plan, "train")) == 2
     assert "leaves train fewer than the 2 that the recipe needs; validation has 18" in " ".join(

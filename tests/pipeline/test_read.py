@@ -1,6 +1,8 @@
 import gzip
 import json
 import pickle
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -230,11 +232,45 @@ def test_utf16_and_utf32_are_named_as_not_utf8(
         assert (documents, fates(tally)) == ([], {"records_read": 1, "bad_utf8": 1})
 
 
+@pytest.mark.parametrize(
+    ("codec", "ending", "unpack"), [("gzip", ".gz", "zcat"), ("zstd", ".zst", "zstdcat")]
+)
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl"])
+def test_compressed_text_without_the_ending_is_called_what_it_is(
+    tmp_path: Path, name: str, codec: str, ending: str, unpack: str
+) -> None:
+    path = write(tmp_path / name, pa.compress(b'{"text": "Tea."}\n', codec, asbytes=True))
+    with pytest.raises(InputError) as caught:
+        read(path, read_options())
+    assert str(caught.value) == (
+        f"{path} is {codec}; pipe it through {unpack}, or give the file's name the ending {ending}."
+    )
+
+
 def test_nul_padding_is_not_utf16() -> None:
     assert wide_encoding(b"log line\n" + bytes(500) + b"log line\n" + bytes(500)) is None
 
 
 # JSON lines
+
+
+@pytest.mark.parametrize(
+    ("data", "what"),
+    [
+        (b'[{"text": "Tea."}]', "one JSON array"),
+        (b'[\n{"text": "Tea."}\n]', "one JSON array"),
+        (b'{\n  "text": "Tea."\n}\n', "JSON over several lines"),
+    ],
+)
+def test_json_that_is_no_json_lines_is_called_so_and_its_conversion_is_read(
+    tmp_path: Path, data: bytes, what: str
+) -> None:
+    path = write(tmp_path / "a.jsonl", data)
+    with pytest.raises(InputError, match=f"; if the file is {what}, convert it with") as caught:
+        read(path, read_options())
+    command = str(caught.value).split("python -c '")[1].split("'")[0]
+    subprocess.run([sys.executable, "-c", command], check=True)
+    assert texts(tmp_path / "a.parquet") == ["Tea."]
 
 
 @pytest.mark.parametrize("split_bytes", [1 << 20, ONE_SPLIT])

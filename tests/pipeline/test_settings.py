@@ -12,6 +12,12 @@ def read(path: Path) -> dict[str, Any]:
     return read_config_file(path, BuildConfig, verb="build")
 
 
+def test_one_input_of_a_toml_file_needs_no_list(tmp_path: Path) -> None:
+    path = tmp_path / "c.toml"
+    path.write_text('inputs = "x.jsonl"\n')
+    assert BuildConfig(**read(path)).inputs == ("x.jsonl",)
+
+
 def test_a_toml_file_gives_settings_spelled_either_way(tmp_path: Path) -> None:
     path = tmp_path / "c.toml"
     path.write_text(
@@ -39,7 +45,8 @@ def test_a_value_of_the_wrong_type_in_a_file_is_a_config_error(
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("max_seq_len = 3\n", "has the unknown key 'max_seq_len'; see clozemill build --help."),
+        ("max_seq_len = 3\n", "has the unknown key 'max_seq_len'; did you mean max_seq_length."),
+        ("zzz = 3\n", "has the unknown key 'zzz'; see clozemill build --help."),
         ("= 3\n", "is not TOML"),
         ('source = "\udcff"\n', "is not TOML"),
     ],

@@ -272,3 +272,14 @@ def test_an_unknown_name_says_what_was_tried(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(TokenizerError, match="there is no folder nobody/nothing, and the hub gave"):
         load_tokenizer("nobody/nothing")
+
+
+def test_text_or_a_dataset_in_place_of_a_tokenizer_is_called_what_it_is(tmp_path: Path) -> None:
+    for name in ("corpus.jsonl", "corpus.txt"):
+        (tmp_path / name).write_text("Cold tea.\n\nHot tea.\n")
+        with pytest.raises(TokenizerError, match=rf"{name} is no tokenizer, .* is it your text\?"):
+            load_tokenizer(tmp_path / name)
+    (tmp_path / "data" / "tokenizer").mkdir(parents=True)
+    (tmp_path / "data" / "tokenizer" / "vocab.txt").touch()
+    with pytest.raises(TokenizerError, match=r"is no tokenizer, but holds one; give .*izer\.$"):
+        load_tokenizer(tmp_path / "data")

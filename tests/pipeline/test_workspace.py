@@ -89,6 +89,27 @@ def test_weights_of_sources_are_met_again_as_the_same(
     assert build(config).was_finished
 
 
+@pytest.mark.parametrize(
+    ("setting", "verb"),
+    [
+        ({"mask_variants": 3, "masked_lm_prob": 0.2}, "remask"),
+        ({"format": "webdataset"}, "convert"),
+        ({"format": "webdataset", "mask_variants": 3}, None),
+        ({"seed": 1}, None),
+    ],
+)
+def test_a_dataset_that_needs_no_rebuild_is_refused_with_the_verb_that_makes_it(
+    setting: dict[str, Any], verb: str | None, few: Path, syllables: Path, tmp_path: Path
+) -> None:
+    finish(small_config(few, syllables, tmp_path / "out"))
+    with pytest.raises(ConfigError) as refused:
+        small_build(few, syllables, tmp_path / "out", **setting)
+    way_out = f"make another of it with clozemill {verb} {tmp_path / 'out'} --out DIR, " * bool(
+        verb
+    )
+    assert f"; {way_out}use --overwrite to replace it" in str(refused.value)
+
+
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize(
     ("setting", "said"),
@@ -457,4 +478,27 @@ def test_a_dataset_that_lost_a_shard_is_not_nothing_to_do(
     shard = next(Path(config.out).glob("train-*.arrow"))
     shard.unlink()
     with pytest.raises(DatasetError, match=shard.name):
+        build(config)
+
+
+@pytest.mark.parametrize("tolerance", ["skip", "replace"])
+def test_bad_input_is_tolerated_in_the_folder_where_it_stopped_a_build(
+    tolerance: str, few: Path, syllables: Path, tmp_path: Path
+) -> None:
+    """With what was read before, and with the bytes of a build that was tolerant at once."""
+    inputs = tmp_path / "inputs"
+    inputs.mkdir()
+    shutil.copy(few, inputs / "a.jsonl")
+    (inputs / "b.jsonl").write_bytes(b'{"text": "Ba b\xff."}\n')
+    # Many tasks, of which the smallest is last.
+    config = small_config(inputs, syllables, tmp_path / "out", input_split_bytes=1_000)
+    with pytest.raises(InputError, match="pass --on-bad-input skip or replace"):
+        build(config)
+    assert list((tmp_path / "out" / ".build" / "map").glob("*.json"))
+    with pytest.raises(ConfigError, match=r"differs in seed \(0 there, 1 now\); use --overwrite"):
+        build(dataclasses.replace(config, on_bad_input=tolerance, seed=1))
+    finish(dataclasses.replace(config, on_bad_input=tolerance))
+    small_build(inputs, syllables, tmp_path / "at-once", on_bad_input=tolerance)
+    assert file_hashes(tmp_path / "out") == file_hashes(tmp_path / "at-once")
+    with pytest.raises(ConfigError, match="differs in on_bad_input"):
         build(config)
