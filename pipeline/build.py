@@ -21,7 +21,7 @@ from clozemill.pipeline.notices import build_notices, input_notices
 from clozemill.pipeline.plan import make_plan
 from clozemill.pipeline.progress import OnProgress
 from clozemill.pipeline.recipes import mask_rule
-from clozemill.pipeline.reduce import run_reduce_task
+from clozemill.pipeline.reduce import close_parts, run_reduce_task
 from clozemill.pipeline.splits import check_weights
 from clozemill.pipeline.stages import Stages
 from clozemill.pipeline.tasks import Job, map_tasks, reduce_tasks
@@ -131,7 +131,10 @@ def _run(job: Job, stages: Stages) -> BuildReport:
             check_weights(config, plan.sources)
         workspace.make_room()
         tasks = reduce_tasks(job, plan, parts)
-        reduced = stages.run("writing", run_reduce_task, tasks, unit="tokens")
+        try:
+            reduced = stages.run("writing", run_reduce_task, tasks, unit="tokens")
+        finally:
+            close_parts()  # one worker is this very process
         outcome = Outcome(tally=tally, plan=plan, receipts=reduced, seconds=stages.seconds)
         with stages.timed("finishing"):
             manifest = finish(job, outcome)

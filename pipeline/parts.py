@@ -7,6 +7,7 @@ cell is the first 16 bits of its id.
 Legend: D documents, S sentences, T tokens.
 """
 
+import ctypes
 import mmap
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -180,7 +181,7 @@ class Parts:
     def __init__(self, paths: Sequence[Path]) -> None:
         """Take the files; none is opened yet."""
         self._paths = paths
-        self._mapped: dict[int, tuple[mmap.mmap, pa.RecordBatch]] = {}
+        self._mapped: dict[int, tuple[pa.Buffer, pa.RecordBatch]] = {}
 
     def rows(self, first_cell: int, stop_cell: int) -> pa.Table:
         """Return the rows of some cells from all parts, with each list's length and place.
@@ -212,17 +213,24 @@ class Parts:
     def release(self) -> None:
         """Give back the memory of what was read; the parts stay mapped."""
         for mapped, _ in self._mapped.values():
-            mapped.madvise(mmap.MADV_DONTNEED)
+            _forget_pages(mapped)
 
     def _part(self, number: int) -> pa.RecordBatch:
         if number not in self._mapped:
             if len(self._mapped) >= _MOST_MAPPED:
                 self._mapped.clear()
-            with self._paths[number].open("rb") as file:
-                mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            batch = pa.ipc.open_file(pa.py_buffer(mapped)).get_batch(0)
-            self._mapped[number] = mapped, batch
+            # Arrow's map holds no file descriptor, of which a process may have a thousand; that of
+            # Python's `mmap` does.
+            mapped = pa.memory_map(str(self._paths[number])).read_buffer()
+            self._mapped[number] = mapped, pa.ipc.open_file(mapped).get_batch(0)
         return self._mapped[number][1]
+
+
+def _forget_pages(mapped: pa.Buffer) -> None:
+    """Take the pages of a mapped file out of this process; they are read again when used."""
+    madvise = ctypes.CDLL(None).madvise
+    madvise.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+    madvise(mapped.address, mapped.size, mmap.MADV_DONTNEED)
 
 
 def _without_lists(pieces: Sequence[tuple[int, pa.RecordBatch]]) -> pa.Table:

@@ -105,8 +105,8 @@ class ReduceTask:
 class ReduceReceipt:
     """What a finished task left behind."""
 
-    split: str
-    """`train` or `validation`."""
+    bucket: Bucket
+    """Which documents: another plan has other buckets of the same name."""
 
     shards: tuple[Shard, ...]
     """Its shards, in order; none if its documents made no instance."""
@@ -126,28 +126,35 @@ class ReduceReceipt:
     origins: str
     """The file in the reduce folder that says where the documents were found."""
 
+    @property
+    def split(self) -> str:
+        """`train` or `validation`."""
+        return self.bucket.split
+
 
 def run_reduce_task(task: ReduceTask) -> ReduceReceipt:
     """Return the receipt of a task, doing the task first unless it was done before."""
     path = Path(task.reduce_dir) / f"{task.name}.json"
-    receipt = _trusted_receipt(path, Path(task.config.out))
+    receipt = _trusted_receipt(path, task)
     if receipt is None:
         receipt = _reduce(task)
         write_json(path, {**dataclasses.asdict(receipt), "ledger": to_json(receipt.ledger)})
     return receipt
 
 
-def _trusted_receipt(path: Path, out: Path) -> ReduceReceipt | None:
-    """Return the receipt if it is there and its files are as long as it says."""
+def _trusted_receipt(path: Path, task: ReduceTask) -> ReduceReceipt | None:
+    """Return the receipt if it is of this bucket and its files are as long as it says."""
     try:
         record = json.loads(path.read_text())
+        if record["bucket"] != dataclasses.asdict(task.bucket):
+            return None
         for entry in (*record["shards"], record["documents"]):
-            if (out / entry["path"]).stat().st_size != entry["num_bytes"]:
+            if (Path(task.config.out) / entry["path"]).stat().st_size != entry["num_bytes"]:
                 return None
-    except (OSError, ValueError):
+    except (OSError, ValueError, LookupError):
         return None
     return ReduceReceipt(
-        split=record["split"],
+        bucket=task.bucket,
         shards=tuple(_shard_from_json(entry) for entry in record["shards"]),
         documents=DocumentsFile(**record["documents"]),
         digest=Digest(**{name: RowSum(**value) for name, value in record["digest"].items()}),
@@ -175,7 +182,7 @@ def _reduce(task: ReduceTask) -> ReduceReceipt:
     ledger.update(writer.ledger)
     expected = _expected(documents, corpus, drawn, task.config)
     return ReduceReceipt(
-        split=task.bucket.split,
+        bucket=task.bucket,
         shards=shards,
         documents=_write_documents(documents, drawn, expected, task),
         digest=writer.digest,
@@ -183,6 +190,11 @@ def _reduce(task: ReduceTask) -> ReduceReceipt:
         expected=_expected_by_source(documents, expected),
         origins=origins,
     )
+
+
+def close_parts() -> None:
+    """Let go of the parts that this process holds open."""
+    _parts.cache_clear()
 
 
 @lru_cache(maxsize=1)

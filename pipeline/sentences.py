@@ -62,9 +62,7 @@ def sentence_lengths(text: str, rule: str) -> list[int]:
     paragraphs, gaps = _lines(text)
     split = _one_sentence
     if rule != _GIVEN:
-        import sentencex
-
-        split = functools.partial(sentencex.segment, rule.removeprefix("sentencex:"))
+        split = functools.partial(_split, rule.removeprefix("sentencex:"))
         if _are_hard_wrapped(paragraphs):
             paragraphs, gaps = _blocks(text)
     lengths: list[int] = []
@@ -116,6 +114,21 @@ def _move_to_bytes(text: NDArray[np.uint8], starts: NDArray[np.int64]) -> None:
             num_characters += is_first
             place += 1
         starts[i] = place
+
+
+def _split(language: str, text: str) -> list[str]:
+    """Return the sentences of a paragraph; it is one where the splitter fails on it."""
+    import sentencex
+
+    try:
+        sentences: list[str] = sentencex.segment(language, text)
+    except BaseException as error:
+        # Its panics are no Exception, and their class cannot be imported. Known of `A\u00a0.`, a
+        # capital before a blank beyond ASCII and a full stop.
+        if type(error).__name__ != "PanicException":
+            raise
+        return [text]
+    return sentences
 
 
 def _one_sentence(text: str) -> list[str]:

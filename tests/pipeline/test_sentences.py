@@ -69,6 +69,14 @@ def test_text_that_a_splitter_loses_leaves_paragraphs_as_sentences(
     assert find_sentences(text, "sentencex:en") == ["A first. One more.\n", "A second."]
 
 
+def test_a_paragraph_on_which_the_splitter_fails_stays_whole() -> None:
+    text = "One. Two.\nWe drank vitamin A\u00a0. It was late."
+    with pytest.raises(BaseException, match="char boundary") as caught:
+        sentencex.segment("en", text.split("\n")[1])
+    assert not isinstance(caught.value, Exception)
+    assert find_sentences(text, "sentencex:en") == ["One. ", "Two.\n", text.split("\n")[1]]
+
+
 @settings(deadline=None)  # a kernel may be compiled
 @given(st.lists(st.text(), max_size=9))
 def test_characters_are_found_among_bytes(runs: list[str]) -> None:
