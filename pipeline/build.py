@@ -17,7 +17,7 @@ from clozemill.pipeline.known_tokenizer import save_known_tokenizer
 from clozemill.pipeline.ledger import reading_ledger
 from clozemill.pipeline.manifest import Manifest
 from clozemill.pipeline.mapping import run_map_task
-from clozemill.pipeline.notices import build_notices
+from clozemill.pipeline.notices import build_notices, tokenizer_notices
 from clozemill.pipeline.plan import make_plan
 from clozemill.pipeline.progress import OnProgress
 from clozemill.pipeline.recipes import mask_rule
@@ -144,7 +144,7 @@ def _run(job: Job, stages: Stages) -> BuildReport:
     return BuildReport(
         manifest=manifest,
         was_finished=False,
-        notices=(*plan.notices, *notices),
+        notices=(*tokenizer_notices(job.tokenizer), *plan.notices, *notices),
         seconds=stages.seconds,
         peak_process_bytes=stages.peak_process_bytes,
     )

@@ -14,6 +14,7 @@ from clozemill.pipeline.read_records import (
     NULL_TEXT,
     REPLACED_UTF8,
 )
+from clozemill.pipeline.tokenizer import PretrainingTokenizer
 
 LEAST_NEXT_SHARE = 0.25
 """Below this share of next segments next-sentence prediction can hardly be learnt."""
@@ -47,6 +48,17 @@ def build_notices(
             f"clozemill wrote them: {names}."
         )
     return tuple(notices)
+
+
+def tokenizer_notices(tokenizer: PretrainingTokenizer) -> Iterator[str]:
+    """Yield how a vocabulary was understood that came alone."""
+    if tokenizer.is_guessed:
+        case = "uncased" if tokenizer.is_lower_case else "cased"
+        accents = "dropped" if tokenizer.strips_accents else "kept"
+        yield (
+            f"the vocabulary was read as {case}, accents {accents}, as its pieces are; the "
+            "tokenizer_config.json of a tokenizer folder would say so itself."
+        )
 
 
 def _record_notices(config: BuildConfig, records: dict[str, int]) -> Iterator[str]:

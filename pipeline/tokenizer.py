@@ -1,5 +1,6 @@
 """A tokenizer as pretraining needs it: ids, roles, word starts, and a folder others can load."""
 
+import dataclasses
 import hashlib
 import json
 import re
@@ -75,6 +76,9 @@ class PretrainingTokenizer:
     model_max_length: int | None = None
     """The longest input its own configuration allows, in tokens, if it says so."""
 
+    is_guessed: bool = False
+    """Whether nothing but the vocabulary told how to treat case and accents."""
+
     @property
     def unmaskable_ids(self) -> NDArray[np.int64]:
         """Sorted ids that are never selected: the special ones but `[UNK]`, which is text."""
@@ -90,6 +94,11 @@ class PretrainingTokenizer:
     def is_lower_case(self) -> bool:
         """Whether the normalizer lower-cases."""
         return any(step.get("lowercase", step["type"] == "Lowercase") for step in self._steps)
+
+    @property
+    def strips_accents(self) -> bool:
+        """Whether the normalizer drops accents and other marks that combine."""
+        return any(step.get("strip_accents", step["type"] == "StripAccents") for step in self._steps)
 
     @property
     def _steps(self) -> list[Json]:
@@ -119,15 +128,16 @@ def load_tokenizer(name: str | Path) -> PretrainingTokenizer:
 
     A folder holds `tokenizer.json`, or `vocab.txt` (WordPiece), or `vocab.json` and `merges.txt`
     (byte-level BPE); its `tokenizer_config.json` wins over what is assumed. A bare `vocab.txt`
-    gets BERT's settings; it counts as cased if any ordinary piece has an ASCII capital, else as
-    uncased, with accents stripped.
+    gets BERT's settings, and is cased if lower-casing would change an ordinary piece; else it is
+    uncased, and accents are stripped unless that would change one.
 
     Raises:
         TokenizerError: Nothing is there, it is no tokenizer, it lacks a special token, or its
             vocabulary has duplicates or gaps.
     """
-    state, config = read_tokenizer(name)
-    return make_tokenizer(state, config=config, name=str(name))
+    state, config, is_guessed = read_tokenizer(name)
+    tokenizer = make_tokenizer(state, config=config, name=str(name))
+    return dataclasses.replace(tokenizer, is_guessed=is_guessed)
 
 
 def make_tokenizer(state: Json, *, config: Json | None = None, name: str) -> PretrainingTokenizer:

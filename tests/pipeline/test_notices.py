@@ -19,6 +19,15 @@ def test_an_ordinary_build_has_nothing_to_say(
     assert notices(texts, syllables, tmp_path, validation_fraction=0.1) == ""
 
 
+def test_how_a_bare_vocabulary_was_understood_is_said(
+    texts: list[str], syllables: Path, tmp_path: Path
+) -> None:
+    bare = tmp_path / "vocab.txt"
+    bare.write_bytes((syllables / "vocab.txt").read_bytes())
+    said = notices(texts, bare, tmp_path, validation_fraction=0.1)
+    assert said.startswith("the vocabulary was read as uncased, accents dropped, as its pieces are")
+
+
 def test_documents_of_one_sentence_are_a_loud_warning(syllables: Path, tmp_path: Path) -> None:
     said = notices(make_texts(200, most_sentences=1), syllables, tmp_path)
     assert "WARNING: only 0.0% of the pairs are next sentences, as 100.0% come from" in said
