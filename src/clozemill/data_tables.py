@@ -118,7 +118,7 @@ def estimate_printout(estimate: BuildEstimate) -> Printout:
 
 
 def vocabulary_printout(
-    tokenizer: PretrainingTokenizer, report: VocabularyReport, out: str
+    tokenizer: PretrainingTokenizer, report: VocabularyReport, out: str, notices: Sequence[str]
 ) -> Printout:
     """Return what a vocabulary was trained on and what it leaves out."""
     left_out = [{"character": character, "count": n} for character, n in report.left_out]
@@ -133,6 +133,7 @@ def vocabulary_printout(
         "left_out": left_out,
         "num_long_words": report.num_long_words,
         "unk_share": report.unk_share,
+        "notices": list(notices),
     }
     lines = [
         f"{tokenizer.vocab_size:,} tokens from {report.num_texts:,} documents: "
