@@ -169,6 +169,15 @@ class Running:
                     found.append(process)
         return found
 
+    def servers(self) -> list[psutil.Process]:
+        """Return the process that workers are forked from, which first imports what they need."""
+        found = []
+        for process in self.others():
+            with contextlib.suppress(psutil.Error):
+                if any("forkserver" in word for word in process.cmdline()):
+                    found.append(process)
+        return found
+
     def wait_until(self, is_reached: Callable[[], Any]) -> None:
         stop = time.monotonic() + 60
         while not is_reached():
@@ -285,7 +294,7 @@ def test_the_manifest_comes_last(slow_config: Callable[..., BuildConfig], tmp_pa
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("moment", ["workers start", "shards appear"])
+@pytest.mark.parametrize("moment", ["server starts", "workers start", "shards appear"])
 def test_an_interrupted_build_says_so_and_can_be_resumed(
     number: signal.Signals,
     moment: str,
@@ -295,7 +304,8 @@ def test_an_interrupted_build_says_so_and_can_be_resumed(
 ) -> None:
     config = slow_config(tmp_path / "out")
     with running(config) as build:
-        build.wait_until(build.workers if moment == "workers start" else build.num_shards)
+        moments = {"server starts": build.servers, "workers start": build.workers}
+        build.wait_until(moments.get(moment, build.num_shards))
         if number == signal.SIGINT:
             os.killpg(build.process.pid, number)  # as a terminal does
         else:
