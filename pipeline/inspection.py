@@ -20,7 +20,7 @@ from clozemill.pipeline.files import open_regular
 from clozemill.pipeline.origins import ORIGINS_NAME, find_origins
 from clozemill.pipeline.read_origin import read_origin
 from clozemill.pipeline.sentences import find_sentences
-from clozemill.pipeline.tokenizer import PretrainingTokenizer, load_tokenizer
+from clozemill.pipeline.tokenizer import PretrainingTokenizer, load_tokenizer, readable_pieces
 from clozemill.pipeline.workspace import LOG_NAME
 
 _HEX_ID = re.compile(r"[0-9a-f]{4,32}")
@@ -108,17 +108,23 @@ class InstanceView:
 class Inspector:
     """Describes instances of a dataset; keeps the tokenizer."""
 
-    def __init__(self, dataset: Dataset, *, follows_remote: bool = False) -> None:
+    def __init__(
+        self, dataset: Dataset, *, follows_remote: bool = False, is_readable: bool = False
+    ) -> None:
         """Load the dataset's own tokenizer.
 
         Args:
             dataset: What to describe.
             follows_remote: Whether documents that were read from other machines are read there
                 again; those on this one always are.
+            is_readable: Whether tokens are for a person: bytes as text, and `##` before what
+                continues a word, whatever the tokenizer writes.
         """
         self.dataset = dataset
         self.follows_remote = follows_remote
         self.tokenizer: PretrainingTokenizer = load_tokenizer(dataset.tokenizer_path)
+        tokenizer = self.tokenizer
+        self._pieces = readable_pieces(tokenizer) if is_readable else tokenizer.pieces
 
     def describe(self, split: str, numbers: Sequence[int]) -> list[InstanceView]:
         """Return the instances with these numbers in a split.
@@ -225,8 +231,7 @@ class Inspector:
         )
 
     def _piece(self, token: int) -> str:
-        pieces = self.tokenizer.pieces
-        return pieces[token] if token < len(pieces) else f"<{token}>"
+        return self._pieces[token] if token < len(self._pieces) else f"<{token}>"
 
 
 def _label_name(label: int) -> str | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from tokenizers import Tokenizer, models
+from tokenizers import Tokenizer, decoders, models
 
 from clozemill.pipeline.errors import TokenizerError
 from clozemill.pipeline.instances import token_dtype
@@ -299,9 +299,34 @@ def _effective(step: Json) -> Json:
     return step
 
 
+def readable_pieces(tokenizer: PretrainingTokenizer) -> tuple[str, ...]:
+    """Return the pieces as WordPiece would write them: byte-level BPE stores bytes as letters.
+
+    Bytes that are no text by themselves stay as they are.
+    """
+    if not _is_byte_level(tokenizer) or tokenizer.is_continuation is None:
+        return tokenizer.pieces
+    decoder, special = decoders.ByteLevel(), set(tokenizer.special_ids.tolist())
+
+    def readable(token_id: int, piece: str) -> str:
+        text = decoder.decode([piece])
+        if token_id in special or "\ufffd" in text:
+            return piece
+        if tokenizer.is_continuation[token_id]:
+            return f"##{text}"
+        return text.removeprefix(" ") or "\u2423"
+
+    return tuple(map(readable, range(tokenizer.vocab_size), tokenizer.pieces))
+
+
+def _is_byte_level(tokenizer: PretrainingTokenizer) -> bool:
+    steps = backend_steps(tokenizer.backend, "pre_tokenizer")
+    return any(step["type"] == "ByteLevel" for step in steps)
+
+
 def _full_state(tokenizer: PretrainingTokenizer) -> Json:
     state: Json = json.loads(tokenizer.backend.to_str())
-    is_byte_level = any(s["type"] == "ByteLevel" for s in flat_steps(state, "pre_tokenizer"))
+    is_byte_level = _is_byte_level(tokenizer)
     specials = [
         {
             "id": int(token_id),

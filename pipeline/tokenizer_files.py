@@ -15,7 +15,9 @@ MAX_WORD_CHARACTERS = 100
 """A longer word is one `[UNK]`. Differs from BERT, which says 200: `tokenizers` says 100."""
 
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
-_SPECIAL = re.compile(r"\[[A-Za-z]+\d*\]|<[A-Za-z]+\d*>")
+SPECIAL = re.compile(r"\[[A-Za-z]+\d*\]|</?[A-Za-z]+\d*>")
+"""The form of special tokens, and of `[unused7]`."""
+
 _FILES = ("tokenizer.json", "vocab.txt", "vocab.json")
 
 
@@ -156,7 +158,7 @@ def would_change(
         strip_accents=strip_accents,
         lowercase=lowercase,
     )
-    text = "\n".join(piece for piece in pieces if not _SPECIAL.fullmatch(piece))
+    text = "\n".join(piece for piece in pieces if not SPECIAL.fullmatch(piece))
     return bool(normalizer.normalize_str(text) != text)
 
 

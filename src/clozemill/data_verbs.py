@@ -259,7 +259,7 @@ def inspect(
     from clozemill.pipeline.inspection_text import render_instances
 
     dataset = open_dataset(data)
-    inspector = Inspector(dataset, follows_remote=follow_origins)
+    inspector = Inspector(dataset, follows_remote=follow_origins, is_readable=not is_json)
     if instance is not None:
         split, number = inspector.find(instance)
         numbers = [number]
