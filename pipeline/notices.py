@@ -1,5 +1,9 @@
 """What a user should hear about a finished build: nothing is wrong, but it may not be meant."""
 
+import os
+import posixpath
+import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from clozemill.pipeline.config import BuildConfig
@@ -24,6 +28,7 @@ MOST_LOST_SHARE = 0.01
 """Shares of the tokens that pass without a notice: `[UNK]`, and lost with long sentences."""
 
 _MOST_NAMES = 5
+_MOST_EXAMPLES = 3
 _LEFT_OUT = {
     NULL_TEXT: "with a null text",
     MISSING_TEXT: "without the text field",
@@ -42,12 +47,37 @@ def build_notices(
     notices += _token_notices(manifest, num_special_in_text)
     notices += _record_notices(config, manifest.ledger["records"][""])
     if ignored:
-        names = ", ".join(ignored[:_MOST_NAMES]) + (", ..." if len(ignored) > _MOST_NAMES else "")
-        notices.append(
-            f"{len(ignored)} files or folders were not read, for their endings or because "
-            f"clozemill wrote them: {names}."
-        )
+        notices.append(_ignored_notice((*config.inputs, *config.validation), ignored))
     return tuple(notices)
+
+
+def _ignored_notice(inputs: Sequence[str], ignored: Sequence[str]) -> str:
+    endings = Counter(map(_ending, ignored)).most_common()
+    kinds = [f"{num:,} {ending}" for ending, num in endings[:_MOST_NAMES]]
+    rest = sum(num for _, num in endings[_MOST_NAMES:])
+    kinds += [f"{rest:,} others"] * bool(rest)
+    examples = ", ".join(_below_inputs(path, inputs) for path in ignored[:_MOST_EXAMPLES])
+    return (
+        "not read, for their endings or because clozemill wrote them: "
+        f"{', '.join(kinds)}; such as {examples}."
+    )
+
+
+def _ending(path: str) -> str:
+    if path.endswith("/"):
+        return "of clozemill's folders"
+    return posixpath.splitext(path)[1] or "without ending"
+
+
+def _below_inputs(path: str, inputs: Sequence[str]) -> str:
+    """Return a path as it stands below the folder or pattern that brought it in."""
+    for name in inputs:
+        fixed = re.split(r"[*?\[]", name)[0]
+        root = fixed if fixed == name else posixpath.dirname(fixed)
+        root = root if "://" in root else os.path.abspath(root)
+        if path.startswith(root.rstrip("/") + "/"):
+            return path.removeprefix(root.rstrip("/") + "/")
+    return path
 
 
 def tokenizer_notices(tokenizer: PretrainingTokenizer) -> Iterator[str]:

@@ -71,12 +71,15 @@ def test_files_that_were_not_read_are_named(
     folder = tmp_path / "in"
     folder.mkdir()
     write_json_lines(folder / "a.jsonl", texts)
-    (folder / "notes.docx").write_bytes(b"x")
-    said = small_build(folder, syllables, tmp_path / "data").notices
-    ignored = [notice for notice in said if "were not read" in notice]
-    assert len(ignored) == 1
-    assert ignored[0].startswith("1 files or folders were not read, for their endings or because ")
-    assert ignored[0].endswith(f"{folder}/notes.docx.")
+    (folder / "deep").mkdir()
+    for name in ("deep/notes.docx", "more.docx", "README"):
+        (folder / name).write_bytes(b"x")
+    for inputs in (folder, f"{folder}/*"):
+        said = small_build(inputs, syllables, tmp_path / "data", overwrite=True).notices
+        assert [notice for notice in said if "not read" in notice] == [
+            "not read, for their endings or because clozemill wrote them: 2 .docx, 1 without "
+            "ending; such as README, deep/notes.docx, more.docx."
+        ]
 
 
 def test_records_left_out_and_an_id_field_that_no_record_has_are_reported(
