@@ -166,7 +166,7 @@ class LocalEngine:
 
 def _stop(pool: ProcessPoolExecutor) -> None:
     processes = list((pool._processes or {}).values())
-    manager = pool._executor_manager_thread
+    manager: threading.Thread | None = pool._executor_manager_thread  # type: ignore[assignment]
     pool.shutdown(wait=False, cancel_futures=True)
     for process in processes:
         process.terminate()

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from tokenizers import decoders
 
 from clozemill.pipeline.columns import InstanceColumns, binary16_array, read_columns
 from clozemill.pipeline.config import BuildConfig
@@ -20,7 +21,7 @@ from clozemill.pipeline.files import open_regular
 from clozemill.pipeline.origins import ORIGINS_NAME, find_origins
 from clozemill.pipeline.read_origin import read_origin
 from clozemill.pipeline.sentences import find_sentences
-from clozemill.pipeline.tokenizer import PretrainingTokenizer, load_tokenizer, readable_pieces
+from clozemill.pipeline.tokenizer import PretrainingTokenizer, backend_steps, load_tokenizer
 from clozemill.pipeline.workspace import LOG_NAME
 
 _HEX_ID = re.compile(r"[0-9a-f]{4,32}")
@@ -232,6 +233,28 @@ class Inspector:
 
     def _piece(self, token: int) -> str:
         return self._pieces[token] if token < len(self._pieces) else f"<{token}>"
+
+
+def readable_pieces(tokenizer: PretrainingTokenizer) -> tuple[str, ...]:
+    """Return the pieces as WordPiece would write them: byte-level BPE stores bytes as letters.
+
+    Bytes that are no text by themselves stay as they are.
+    """
+    is_continuation = tokenizer.is_continuation
+    kinds = {step["type"] for step in backend_steps(tokenizer.backend, "pre_tokenizer")}
+    if "ByteLevel" not in kinds or is_continuation is None:
+        return tokenizer.pieces
+    decoder, special = decoders.ByteLevel(), set(tokenizer.special_ids.tolist())
+
+    def readable(token_id: int, piece: str) -> str:
+        text = decoder.decode([piece])
+        if token_id in special or "\ufffd" in text:
+            return piece
+        if is_continuation[token_id]:
+            return f"##{text}"
+        return text.removeprefix(" ") or "\u2423"
+
+    return tuple(map(readable, range(tokenizer.vocab_size), tokenizer.pieces))
 
 
 def _label_name(label: int) -> str | None:

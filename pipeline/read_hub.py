@@ -56,8 +56,7 @@ def load_hub_dataset(name: str) -> Any:
 
 def _check_connection(name: str) -> None:
     """Raise `InputError` if the hub does not answer: `datasets` would try for half a minute."""
-    from huggingface_hub import constants
-    from huggingface_hub.utils import get_session
+    from huggingface_hub import constants, get_session
 
     if constants.HF_HUB_OFFLINE:
         return  # `datasets` looks at what it has loaded before

@@ -1,6 +1,5 @@
 """A tokenizer as pretraining needs it: ids, roles, word starts, and a folder others can load."""
 
-import dataclasses
 import hashlib
 import json
 import re
@@ -9,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from tokenizers import Tokenizer, decoders, models
+from tokenizers import Tokenizer, models
 
 from clozemill.pipeline.errors import TokenizerError
 from clozemill.pipeline.instances import token_dtype
@@ -98,7 +97,9 @@ class PretrainingTokenizer:
     @property
     def strips_accents(self) -> bool:
         """Whether the normalizer drops accents and other marks that combine."""
-        return any(step.get("strip_accents", step["type"] == "StripAccents") for step in self._steps)
+        return any(
+            step.get("strip_accents", step["type"] == "StripAccents") for step in self._steps
+        )
 
     @property
     def _steps(self) -> list[Json]:
@@ -136,11 +137,12 @@ def load_tokenizer(name: str | Path) -> PretrainingTokenizer:
             vocabulary has duplicates or gaps.
     """
     state, config, is_guessed = read_tokenizer(name)
-    tokenizer = make_tokenizer(state, config=config, name=str(name))
-    return dataclasses.replace(tokenizer, is_guessed=is_guessed)
+    return make_tokenizer(state, config=config, name=str(name), is_guessed=is_guessed)
 
 
-def make_tokenizer(state: Json, *, config: Json | None = None, name: str) -> PretrainingTokenizer:
+def make_tokenizer(
+    state: Json, *, config: Json | None = None, name: str, is_guessed: bool = False
+) -> PretrainingTokenizer:
     """Return the tokenizer of a `tokenizer.json` object.
 
     Special tokens move into the model's own vocabulary, so that ids stay as they are while
@@ -150,6 +152,7 @@ def make_tokenizer(state: Json, *, config: Json | None = None, name: str) -> Pre
         state: The object in `tokenizer.json`.
         config: The object in `tokenizer_config.json`, for the roles.
         name: What to call the tokenizer in errors.
+        is_guessed: Whether the state was made up from a vocabulary alone.
 
     Raises:
         TokenizerError: A role has no token, two roles have one, or the ids have gaps.
@@ -180,6 +183,7 @@ def make_tokenizer(state: Json, *, config: Json | None = None, name: str) -> Pre
         pieces=pieces,
         hash=_hash(stripped, pieces, roles, special_ids),
         model_max_length=int(length) if length is not None and length < 10**9 else None,
+        is_guessed=is_guessed,
     )
 
 
@@ -299,34 +303,9 @@ def _effective(step: Json) -> Json:
     return step
 
 
-def readable_pieces(tokenizer: PretrainingTokenizer) -> tuple[str, ...]:
-    """Return the pieces as WordPiece would write them: byte-level BPE stores bytes as letters.
-
-    Bytes that are no text by themselves stay as they are.
-    """
-    if not _is_byte_level(tokenizer) or tokenizer.is_continuation is None:
-        return tokenizer.pieces
-    decoder, special = decoders.ByteLevel(), set(tokenizer.special_ids.tolist())
-
-    def readable(token_id: int, piece: str) -> str:
-        text = decoder.decode([piece])
-        if token_id in special or "\ufffd" in text:
-            return piece
-        if tokenizer.is_continuation[token_id]:
-            return f"##{text}"
-        return text.removeprefix(" ") or "\u2423"
-
-    return tuple(map(readable, range(tokenizer.vocab_size), tokenizer.pieces))
-
-
-def _is_byte_level(tokenizer: PretrainingTokenizer) -> bool:
-    steps = backend_steps(tokenizer.backend, "pre_tokenizer")
-    return any(step["type"] == "ByteLevel" for step in steps)
-
-
 def _full_state(tokenizer: PretrainingTokenizer) -> Json:
     state: Json = json.loads(tokenizer.backend.to_str())
-    is_byte_level = _is_byte_level(tokenizer)
+    is_byte_level = any(s["type"] == "ByteLevel" for s in flat_steps(state, "pre_tokenizer"))
     specials = [
         {
             "id": int(token_id),

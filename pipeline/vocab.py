@@ -198,7 +198,7 @@ def num_marked(word: str) -> int:
     What Latin, Greek and Cyrillic letters carry are accents, which BERT drops on purpose; a vowel
     sign of Hindi or the dots of a Japanese syllable make another word.
 
-    >>> num_marked("caf\u00e9"), num_marked("\u304c\u304b"), num_marked("\u0939\u093f\u0928\u094d\u0926\u0940")
+    >>> num_marked("caf\u00e9"), num_marked("\u304c\u304b"), num_marked("\u0e19\u0e35\u0e49")
     (0, 1, 1)
     """
     count, is_open = 0, False

@@ -52,8 +52,8 @@ def verify_printout(data: str, findings: Sequence[Finding]) -> Printout:
         manifest = read_manifest(Path(data))
         instances = sum(entry.num_instances for entry in manifest.splits.values())
         text = (
-            f"{data} is sound: {count(len(manifest.files), 'file')} and {instances:,} instances are what "
-            "was written, and keep every rule."
+            f"{data} is sound: {count(len(manifest.files), 'file')} and "
+            f"{count(instances, 'instance')} are what was written, and keep every rule."
         )
     return Printout(data={"data": data, "findings": rows}, text=text + "\n")
 
@@ -74,8 +74,8 @@ def rewritten_printout(data: str, manifest: Manifest, out: str) -> Printout:
         for name, entry in manifest.splits.items()
     ]
     lines = [
-        f"{name}: {count(entry.num_instances, 'instance')} x {count(entry.num_variants, 'variant')}; "
-        "instances "
+        f"{name}: {count(entry.num_instances, 'instance')} x "
+        f"{count(entry.num_variants, 'variant')}; instances "
         + _sameness(entry.instances_digest, before.splits[name].instances_digest)
         + ", masks "
         + _sameness(entry.dataset_digest, before.splits[name].dataset_digest)
@@ -149,10 +149,10 @@ def _documents_table(manifest: Manifest) -> Table:
     table = new_table("documents", ["split", "fate", "documents", "tokens"], right=(2, 3))
     documents, tokens = manifest.ledger["documents"], manifest.ledger["document_tokens"]
     for split, fates in documents.items():
-        for fate, count in sorted(fates.items(), key=lambda item: item[0] != "kept"):
-            if count or fate == "kept":
+        for fate, number in sorted(fates.items(), key=lambda item: item[0] != "kept"):
+            if number or fate == "kept":
                 size = tokens[split].get(fate)
-                table.add_row(split, fate, f"{count:,}", "-" if size is None else f"{size:,}")
+                table.add_row(split, fate, f"{number:,}", "-" if size is None else f"{size:,}")
     return table
 
 
@@ -230,9 +230,9 @@ def _last_line(report: BuildReport, out: str) -> Text:
     manifest, seconds = report.manifest, sum(report.seconds.values())
     text_bytes = manifest.ledger["records"][""].get("text_bytes", 0)
     tokens = manifest.ledger["document_tokens"]
-    known = sum(count for fates in tokens.values() for count in fates.values())
+    known = sum(number for fates in tokens.values() for number in fates.values())
     unknowns = manifest.ledger["unknown_tokens"]
-    unknown = sum(count for fates in unknowns.values() for count in fates.values())
+    unknown = sum(number for fates in unknowns.values() for number in fates.values())
     return Text(
         f"{text_bytes / 1e6:,.1f} MB of text in {seconds:,.1f} s ({text_bytes / 1e6 / seconds:,.1f}"
         f" MB/s), [UNK] {_share(unknown, known)}, peak {report.peak_process_bytes / 1e6:,.0f} MB a "

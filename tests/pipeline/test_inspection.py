@@ -11,13 +11,9 @@ from clozemill.pipeline.columns import InstanceColumns
 from clozemill.pipeline.convert import convert_dataset
 from clozemill.pipeline.dataset import open_dataset
 from clozemill.pipeline.errors import DatasetError
-from clozemill.pipeline.inspection import Inspector, InstanceView
+from clozemill.pipeline.inspection import Inspector, InstanceView, readable_pieces
 from clozemill.pipeline.inspection_text import LEGEND, render_instances, visible
-from clozemill.pipeline.tokenizer import (
-    PretrainingTokenizer,
-    load_tokenizer,
-    readable_pieces,
-)
+from clozemill.pipeline.tokenizer import PretrainingTokenizer, load_tokenizer
 from clozemill.pipeline.verify import verify_dataset
 
 
