@@ -76,7 +76,11 @@ def test_a_stopped_build_goes_on_where_it_was(
     assert not (tmp_path / "out" / "manifest.json").exists()
     before = {path: path.stat().st_ino for path in (tmp_path / "out").glob("*-000.arrow")}
     assert bool(before) == (num_events > 3)
-    assert not build(config).was_finished
+    report = build(config)
+    assert not report.was_finished
+    resumed = [notice for notice in report.notices if notice.startswith("resumed: ")]
+    assert bool(resumed) == (num_events > 1)
+    assert not resumed or resumed[0] == "resumed: 1 of 1 reading tasks were done before."
     assert file_hashes(tmp_path / "out") == expected
     assert {path: path.stat().st_ino for path in before} == before, "made again"
 

@@ -114,3 +114,10 @@ def test_tokens_lost_with_long_sentences_are_reported(syllables: Path, tmp_path:
         max_seq_length=24,
     )
     assert "of the tokens are in no instance: sentences too long for one were dropped" in said
+
+
+def test_weights_that_leave_no_document_are_named(
+    texts: list[str], syllables: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=r"or left out by --source-weight, min_document_sentences"):
+        notices(texts, syllables, tmp_path, source="masc", source_weight=(("masc", 0.0),))
