@@ -184,7 +184,7 @@ def _told(error: Exception) -> str:
     told = _first_paragraph(error).removesuffix(".")
     if "disabled by configuration" in told:
         told += "; a session opens no file, and --csv or --parquet keeps an answer"
-    return f"{told}."
+    return told if told.endswith("?") else f"{told}."
 
 
 _NO_TABLE = re.compile(r"Table with name (\w+) does not exist")

@@ -83,7 +83,7 @@ def choose_examples(
     ]
     kinds = connection.sql(read_sql("page/examples")).fetchall()
     chosen = list(dict.fromkeys([*failed, *kinds]))[:_MOST_EXAMPLES]
-    inspector = Inspector(dataset)
+    inspector = Inspector(dataset, is_readable=True)
     return [
         _example(inspector.describe(split, [number])[0], is_failed=(split, number) in failed)
         for split, number in chosen

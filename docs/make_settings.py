@@ -106,8 +106,9 @@ RECIPES_TEXT = (
 
 
 SHARED_TEXT = (
-    "`--json` prints one object on standard output and nothing else; `--quiet` leaves out the "
-    "progress on standard error, and neither the result nor notices. A verb that writes a folder "
+    "`--json`, which all verbs but `demo` have, prints one object on standard output and nothing "
+    "else. `--quiet`, which those have that show progress, leaves that out on standard error, and "
+    "neither the result nor notices. A verb that writes a folder "
     "refuses one that holds something else, and replaces what it once wrote there only with "
     "`--overwrite`. A pipe that is closed early (`| head`) is no error and changes no exit code."
 )
@@ -127,7 +128,7 @@ def settings_page() -> str:
                 if item.metadata["kind"] == kind
             ]
     lines += ["", "## Recipes of a training run", "", RECIPES_TEXT, "", *_recipe_rows()]
-    lines += ["", "## What all verbs share", "", SHARED_TEXT]
+    lines += ["", "## What verbs share", "", SHARED_TEXT]
     return "\n".join(lines) + "\n"
 
 

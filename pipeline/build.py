@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,12 +16,12 @@ from clozemill.pipeline.inputs import check_unchanged, list_config_inputs
 from clozemill.pipeline.known_tokenizer import save_known_tokenizer
 from clozemill.pipeline.ledger import reading_ledger
 from clozemill.pipeline.manifest import Manifest
-from clozemill.pipeline.mapping import run_map_task
-from clozemill.pipeline.notices import build_notices, input_notices
+from clozemill.pipeline.mapping import MapTask, run_map_task
+from clozemill.pipeline.notices import build_notices, input_notices, tokenizer_notices
 from clozemill.pipeline.plan import make_plan
 from clozemill.pipeline.progress import OnProgress
 from clozemill.pipeline.recipes import mask_rule
-from clozemill.pipeline.reduce import close_parts, run_reduce_task
+from clozemill.pipeline.reduce import ReduceTask, close_parts, run_reduce_task
 from clozemill.pipeline.splits import check_weights
 from clozemill.pipeline.stages import Stages
 from clozemill.pipeline.tasks import Job, map_tasks, reduce_tasks
@@ -80,8 +80,9 @@ def build(config: BuildConfig, *, on_progress: OnProgress | None = None) -> Buil
 
 
 def _check_is_complete(config: BuildConfig) -> None:
-    missing = [name for name in ("inputs", "tokenizer", "out") if not getattr(config, name)]
-    if "tokenizer" in missing:
+    names = {"inputs": "INPUT", "tokenizer": "--tokenizer", "out": "--out"}
+    missing = [flag for name, flag in names.items() if not getattr(config, name)]
+    if "--tokenizer" in missing:
         raise ConfigError(
             f"{_listed(missing)} must be given; first train a vocabulary, of the same inputs: "
             "clozemill vocab INPUT... --out vocab/, and then build with --tokenizer vocab/."
@@ -93,8 +94,8 @@ def _check_is_complete(config: BuildConfig) -> None:
 def _listed(names: Sequence[str]) -> str:
     """Return names as a sentence has them.
 
-    >>> _listed(["inputs", "tokenizer", "out"])
-    'inputs, tokenizer and out'
+    >>> _listed(["INPUT", "--tokenizer", "--out"])
+    'INPUT, --tokenizer and --out'
     """
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
@@ -116,8 +117,10 @@ def _prepare(config: BuildConfig, workspace: Workspace) -> Job:
 def _run(job: Job, stages: Stages) -> BuildReport:
     config, workspace = job.config, job.workspace
     save_known_tokenizer(job.tokenizer, workspace.tokenizer_dir)
+    to_read = map_tasks(job)
+    resumed = [*_resumed_notice("reading", workspace.map_dir, to_read)]
     with workspace.discarding_hopeless():
-        mapped = stages.run("reading", run_map_task, map_tasks(job), unit="bytes")
+        mapped = stages.run("reading", run_map_task, to_read, unit="bytes")
         check_unchanged(job.inputs.files)
     with workspace.discarding_hopeless(has_read_all=True):
         tally = reading_ledger(
@@ -131,6 +134,7 @@ def _run(job: Job, stages: Stages) -> BuildReport:
             check_weights(config, plan.sources)
         workspace.make_room()
         tasks = reduce_tasks(job, plan, parts)
+        resumed += _resumed_notice("writing", workspace.reduce_dir, tasks)
         try:
             reduced = stages.run("writing", run_reduce_task, tasks, unit="tokens")
         finally:
@@ -146,7 +150,22 @@ def _run(job: Job, stages: Stages) -> BuildReport:
     return BuildReport(
         manifest=manifest,
         was_finished=False,
-        notices=(*input_notices(config, job.inputs), *plan.notices, *notices),
+        notices=(
+            *resumed,
+            *input_notices(config, job.inputs),
+            *tokenizer_notices(job.tokenizer),
+            *plan.notices,
+            *notices,
+        ),
         seconds=stages.seconds,
         peak_process_bytes=stages.peak_process_bytes,
     )
+
+
+def _resumed_notice(
+    stage: str, folder: Path, tasks: Sequence[MapTask] | Sequence[ReduceTask]
+) -> Iterator[str]:
+    """Yield how much of a stage an earlier call has left, by the tasks' receipts."""
+    num_done = sum((folder / f"{task.name}.json").exists() for task in tasks)
+    if num_done:
+        yield f"resumed: {num_done} of {len(tasks)} {stage} tasks were done before."

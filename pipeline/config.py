@@ -62,7 +62,12 @@ class BuildConfig:
         "Packed recipes: what becomes of a sentence longer than an instance.",
         ("split", "truncate", "drop"),
     )
-    mask_variants: int = setting(10, "masks", "Static maskings stored per instance; 0 is none.")
+    mask_variants: int = setting(
+        10,
+        "masks",
+        "Static maskings stored per instance; 0 is none, but validation keeps one, so that an "
+        "evaluation can be repeated.",
+    )
     masked_lm_prob: float = setting(0.15, "masks", "Share of tokens selected for prediction.")
     max_predictions_per_seq: int | None = setting(
         None, "masks", "Cap on selected tokens of an instance; by default what the share asks for."

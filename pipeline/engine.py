@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import forkserver
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import wait as wait_for_handles
 from pathlib import Path
 from typing import Protocol, TypeAlias, TypeVar
@@ -105,6 +105,8 @@ def start_fork_server(*modules: str) -> None:
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         raise ConfigError(_UNGUARDED)
     multiprocessing.get_context("forkserver").set_forkserver_preload([_PRELOAD_WORKERS, *modules])
+    # The server would start it, which lets interrupts in again before the server itself starts.
+    resource_tracker.ensure_running()
     with _environment(WORKER_ENVIRONMENT), _interrupts_held_back():
         forkserver.ensure_running()
 
@@ -164,11 +166,14 @@ class LocalEngine:
 
 def _stop(pool: ProcessPoolExecutor) -> None:
     processes = list((pool._processes or {}).values())
+    manager: threading.Thread | None = pool._executor_manager_thread  # type: ignore[assignment]
     pool.shutdown(wait=False, cancel_futures=True)
     for process in processes:
         process.terminate()
     for process in processes:
         process.join()
+    if manager is not None:
+        manager.join()  # or the interpreter's end may wake it as it closes its pipe
 
 
 def start_worker() -> None:

@@ -17,3 +17,12 @@ def percent(share: float | None, *, digits: int = 1) -> str:
     ('12.3%', '12.34%', '-')
     """
     return "-" if share is None else f"{share:.{digits}%}"
+
+
+def count(number: int, noun: str) -> str:
+    """Return how many there are of something.
+
+    >>> count(1, "file"), count(1200, "file")
+    ('1 file', '1,200 files')
+    """
+    return f"{number:,} {noun}" + "s" * (number != 1)

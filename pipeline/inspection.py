@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from tokenizers import decoders
 
 from clozemill.pipeline.columns import InstanceColumns, binary16_array, read_columns
 from clozemill.pipeline.config import BuildConfig
@@ -20,7 +21,7 @@ from clozemill.pipeline.files import open_regular
 from clozemill.pipeline.origins import ORIGINS_NAME, find_origins
 from clozemill.pipeline.read_origin import read_origin
 from clozemill.pipeline.sentences import find_sentences
-from clozemill.pipeline.tokenizer import PretrainingTokenizer, load_tokenizer
+from clozemill.pipeline.tokenizer import PretrainingTokenizer, backend_steps, load_tokenizer
 from clozemill.pipeline.workspace import LOG_NAME
 
 _HEX_ID = re.compile(r"[0-9a-f]{4,32}")
@@ -108,17 +109,23 @@ class InstanceView:
 class Inspector:
     """Describes instances of a dataset; keeps the tokenizer."""
 
-    def __init__(self, dataset: Dataset, *, follows_remote: bool = False) -> None:
+    def __init__(
+        self, dataset: Dataset, *, follows_remote: bool = False, is_readable: bool = False
+    ) -> None:
         """Load the dataset's own tokenizer.
 
         Args:
             dataset: What to describe.
             follows_remote: Whether documents that were read from other machines are read there
                 again; those on this one always are.
+            is_readable: Whether tokens are for a person: bytes as text, and `##` before what
+                continues a word, whatever the tokenizer writes.
         """
         self.dataset = dataset
         self.follows_remote = follows_remote
         self.tokenizer: PretrainingTokenizer = load_tokenizer(dataset.tokenizer_path)
+        tokenizer = self.tokenizer
+        self._pieces = readable_pieces(tokenizer) if is_readable else tokenizer.pieces
 
     def describe(self, split: str, numbers: Sequence[int]) -> list[InstanceView]:
         """Return the instances with these numbers in a split.
@@ -225,8 +232,29 @@ class Inspector:
         )
 
     def _piece(self, token: int) -> str:
-        pieces = self.tokenizer.pieces
-        return pieces[token] if token < len(pieces) else f"<{token}>"
+        return self._pieces[token] if token < len(self._pieces) else f"<{token}>"
+
+
+def readable_pieces(tokenizer: PretrainingTokenizer) -> tuple[str, ...]:
+    """Return the pieces as WordPiece would write them: byte-level BPE stores bytes as letters.
+
+    Bytes that are no text by themselves stay as they are.
+    """
+    is_continuation = tokenizer.is_continuation
+    kinds = {step["type"] for step in backend_steps(tokenizer.backend, "pre_tokenizer")}
+    if "ByteLevel" not in kinds or is_continuation is None:
+        return tokenizer.pieces
+    decoder, special = decoders.ByteLevel(), set(tokenizer.special_ids.tolist())
+
+    def readable(token_id: int, piece: str) -> str:
+        text = decoder.decode([piece])
+        if token_id in special or "\ufffd" in text:
+            return piece
+        if is_continuation[token_id]:
+            return f"##{text}"
+        return text.removeprefix(" ") or "\u2423"
+
+    return tuple(map(readable, range(tokenizer.vocab_size), tokenizer.pieces))
 
 
 def _label_name(label: int) -> str | None:

@@ -10,7 +10,9 @@ from rich.padding import Padding
 from rich.rule import Rule
 from rich.text import Text
 
+from clozemill.pipeline.figures import count
 from clozemill.pipeline.inspection import InstanceView, SelectedPosition, SpanView
+from clozemill.pipeline.tokenizer_files import SPECIAL
 
 _STYLES = {"mask": "bold reverse", "random": "bold red", "keep": "underline"}
 _BIDI = frozenset("\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
@@ -97,7 +99,7 @@ def _instance(view: InstanceView, most_variants: int | None) -> Group:
         hidden = {item.position: item for item in variant}
         parts.append(Padding(_tokens(view.tokens, 0, hidden), (0, 0, 0, 2)))
     if len(variants) < len(view.variants):
-        parts.append(Text(f"... and {len(view.variants) - len(variants)} more variants"))
+        parts.append(Text(f"... and {count(len(view.variants) - len(variants), 'more variant')}"))
     return Group(*parts, Text())
 
 
@@ -127,7 +129,7 @@ def describe_span(span: SpanView) -> str:
     if span.file is not None:
         text += f", {visible(span.file)} at {span.offset}"
     if span.cut_front or span.cut_back:
-        text += f"; cut: {span.cut_front} tokens in front, {span.cut_back} at the end"
+        text += f"; cut: {count(span.cut_front, 'token')} in front, {span.cut_back} at the end"
     return text
 
 
@@ -149,12 +151,12 @@ def _counts(number: int, variant: tuple[SelectedPosition, ...]) -> str:
 
 
 def _tokens(tokens: Sequence[str], first: int, hidden: dict[int, SelectedPosition]) -> Text:
-    """Return tokens as text; a piece joins the one before unless either is hidden."""
+    """Return tokens as text; a piece joins the one before unless either is hidden or special."""
     text = Text()
-    is_after_hidden = False
+    is_apart = True
     for position, token in enumerate(tokens, first):
         item = hidden.get(position)
-        is_joined = token.startswith("##") and not item and not is_after_hidden
+        is_joined = token.startswith("##") and not item and not is_apart
         if len(text) and not is_joined:
             text.append(" ")
         if item is None:
@@ -162,5 +164,5 @@ def _tokens(tokens: Sequence[str], first: int, hidden: dict[int, SelectedPositio
         else:
             arrow = " =" if item.action == "keep" else f" -> {visible(item.shown)}"
             text.append(f"{{{visible(item.original)}{arrow}}}", style=_STYLES[item.action])
-        is_after_hidden = item is not None
+        is_apart = item is not None or bool(SPECIAL.fullmatch(token))
     return text

@@ -1,5 +1,9 @@
 """What a user should hear about a finished build: nothing is wrong, but it may not be meant."""
 
+import os
+import posixpath
+import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from clozemill.pipeline.config import BuildConfig
@@ -15,6 +19,7 @@ from clozemill.pipeline.read_records import (
     NULL_TEXT,
     REPLACED_UTF8,
 )
+from clozemill.pipeline.tokenizer import PretrainingTokenizer
 
 LEAST_NEXT_SHARE = 0.25
 """Below this share of next segments next-sentence prediction can hardly be learnt."""
@@ -28,6 +33,7 @@ MOST_LOST_SHARE = 0.01
 """Shares of the tokens that pass without a notice: `[UNK]`, and lost with long sentences."""
 
 _MOST_NAMES = 5
+_MOST_EXAMPLES = 3
 _LEFT_OUT = {
     NULL_TEXT: "with a null text",
     MISSING_TEXT: "without the text field",
@@ -59,16 +65,54 @@ def input_notices(config: BuildConfig, inputs: Inputs) -> Iterator[str]:
             f"{_files(inputs.validation.files)} for validation"
             + (f"; validation_fraction {fraction} is not used." if is_set else ".")
         )
-    if ignored := inputs.ignored:
-        names = ", ".join(ignored[:_MOST_NAMES]) + (", ..." if len(ignored) > _MOST_NAMES else "")
-        yield (
-            f"{len(ignored)} files or folders were not read, for their endings, as they "
-            f"are hidden, or because clozemill wrote them: {names}."
-        )
+    if inputs.ignored:
+        yield _ignored_notice((*config.inputs, *config.validation), inputs.ignored)
 
 
 def _files(files: Sequence[InputFile]) -> str:
     return f"{len(files):,} file" + "s" * (len(files) != 1)
+
+
+def _ignored_notice(inputs: Sequence[str], ignored: Sequence[str]) -> str:
+    endings = Counter(map(_ending, ignored)).most_common()
+    kinds = [f"{num:,} {ending}" for ending, num in endings[:_MOST_NAMES]]
+    rest = sum(num for _, num in endings[_MOST_NAMES:])
+    kinds += [f"{rest:,} others"] * bool(rest)
+    examples = ", ".join(_below_inputs(path, inputs) for path in ignored[:_MOST_EXAMPLES])
+    return (
+        "not read, for their endings, as they are hidden or because clozemill wrote them: "
+        f"{', '.join(kinds)}; such as {examples}."
+    )
+
+
+def _ending(path: str) -> str:
+    if posixpath.basename(path.rstrip("/")).startswith("."):
+        return "hidden"
+    if path.endswith("/"):
+        return "of clozemill's folders"
+    return posixpath.splitext(path)[1] or "without ending"
+
+
+def _below_inputs(path: str, inputs: Sequence[str]) -> str:
+    """Return a path as it stands below the folder or pattern that brought it in."""
+    for name in inputs:
+        fixed = re.split(r"[*?\[]", name)[0]
+        root = fixed if fixed == name else posixpath.dirname(fixed)
+        root = root if "://" in root else os.path.abspath(root)
+        if path.startswith(root.rstrip("/") + "/"):
+            return path.removeprefix(root.rstrip("/") + "/")
+    return path
+
+
+def tokenizer_notices(tokenizer: PretrainingTokenizer) -> Iterator[str]:
+    """Yield how a vocabulary was understood that came alone."""
+    if tokenizer.is_guessed:
+        case = "uncased" if tokenizer.is_lower_case else "cased"
+        accents = "dropped" if tokenizer.strips_accents else "kept"
+        yield (
+            f"the vocabulary was read as {case}, accents {accents}, as its pieces are; the "
+            "tokenizer_config.json of a tokenizer folder would say so itself."
+        )
 
 
 def _record_notices(config: BuildConfig, records: dict[str, int]) -> Iterator[str]:

@@ -346,9 +346,11 @@ def _check_enough(counts: _Counts, config: BuildConfig) -> None:
             "validation inputs, or none for a share of the documents."
         )
     if num_train == 0 and num_validation == 0:
+        by_weight = "--source-weight, " if any(w < 1 for _, w in config.source_weight) else ""
         raise InputError(
-            "no documents: every record was empty, or left out by min_document_sentences "
-            f"{config.min_document_sentences}; check the inputs and --text-field."
+            f"no documents: every record was empty, or left out by {by_weight}"
+            f"min_document_sentences {config.min_document_sentences}; check the inputs and "
+            "--text-field."
         )
     for split, count in (("train", num_train), ("validation", num_validation)):
         is_wanted = split == "train" or config.validation

@@ -8,9 +8,11 @@ import os
 from typing import Any
 
 from clozemill.pipeline.errors import InputError
-from clozemill.pipeline.read_bytes import reading
+from clozemill.pipeline.read_bytes import one_line, reading
 
 _HUB_PREFIX = "hf:"
+_MOST_SECONDS = 10.0
+"""To wait for the hub's first answer."""
 
 
 def is_hub_name(name: str) -> bool:
@@ -33,12 +35,16 @@ def load_hub_dataset(name: str) -> Any:
     Without a split, `train` or the only one there is.
 
     Raises:
-        InputError: There is no such data set, configuration or split.
+        InputError: There is no such data set, configuration or split, or the hub is out of reach.
     """
     parts = name.removeprefix(_HUB_PREFIX).split(":")
     if not parts[0] or len(parts) > 3:
         raise InputError(f"{name} is no data set; write hf:NAME, hf:NAME:CONFIG or hf:NAME::SPLIT.")
     path, *rest = parts
+    if os.path.isfile(path):
+        raise InputError(f"{name} names a file on this machine; leave out {_HUB_PREFIX}.")
+    if not os.path.exists(path):
+        _check_connection(name)
     with reading(name):
         if _is_saved_to_disk(path):
             if len(rest) == 2 and rest[0]:
@@ -46,6 +52,21 @@ def load_hub_dataset(name: str) -> Any:
             return _choose_split(name, _load_saved(path), rest[-1] if rest else "")
         config, split = _config_and_split(path, rest)
         return _choose_split(name, _load(path, config), split)
+
+
+def _check_connection(name: str) -> None:
+    """Raise `InputError` if the hub does not answer: `datasets` would try for half a minute."""
+    from huggingface_hub import constants, get_session
+
+    if constants.HF_HUB_OFFLINE:
+        return  # `datasets` looks at what it has loaded before
+    try:
+        get_session().head(constants.ENDPOINT, timeout=_MOST_SECONDS)
+    except Exception as error:  # of the HTTP library, which changes with the version
+        raise InputError(
+            f"cannot read {name}: the hub does not answer ({one_line(error)}); check the "
+            "connection, or set HF_HUB_OFFLINE=1 if it was loaded before."
+        ) from error
 
 
 def _is_saved_to_disk(path: str) -> bool:

@@ -75,6 +75,9 @@ class PretrainingTokenizer:
     model_max_length: int | None = None
     """The longest input its own configuration allows, in tokens, if it says so."""
 
+    is_guessed: bool = False
+    """Whether nothing but the vocabulary told how to treat case and accents."""
+
     @property
     def unmaskable_ids(self) -> NDArray[np.int64]:
         """Sorted ids that are never selected: the special ones but `[UNK]`, which is text."""
@@ -90,6 +93,13 @@ class PretrainingTokenizer:
     def is_lower_case(self) -> bool:
         """Whether the normalizer lower-cases."""
         return any(step.get("lowercase", step["type"] == "Lowercase") for step in self._steps)
+
+    @property
+    def strips_accents(self) -> bool:
+        """Whether the normalizer drops accents and other marks that combine."""
+        return any(
+            step.get("strip_accents", step["type"] == "StripAccents") for step in self._steps
+        )
 
     @property
     def _steps(self) -> list[Json]:
@@ -119,18 +129,20 @@ def load_tokenizer(name: str | Path) -> PretrainingTokenizer:
 
     A folder holds `tokenizer.json`, or `vocab.txt` (WordPiece), or `vocab.json` and `merges.txt`
     (byte-level BPE); its `tokenizer_config.json` wins over what is assumed. A bare `vocab.txt`
-    gets BERT's settings; it counts as cased if any ordinary piece has an ASCII capital, else as
-    uncased, with accents stripped.
+    gets BERT's settings, and is cased if lower-casing would change an ordinary piece; else it is
+    uncased, and accents are stripped unless that would change one.
 
     Raises:
         TokenizerError: Nothing is there, it is no tokenizer, it lacks a special token, or its
             vocabulary has duplicates or gaps.
     """
-    state, config = read_tokenizer(name)
-    return make_tokenizer(state, config=config, name=str(name))
+    state, config, is_guessed = read_tokenizer(name)
+    return make_tokenizer(state, config=config, name=str(name), is_guessed=is_guessed)
 
 
-def make_tokenizer(state: Json, *, config: Json | None = None, name: str) -> PretrainingTokenizer:
+def make_tokenizer(
+    state: Json, *, config: Json | None = None, name: str, is_guessed: bool = False
+) -> PretrainingTokenizer:
     """Return the tokenizer of a `tokenizer.json` object.
 
     Special tokens move into the model's own vocabulary, so that ids stay as they are while
@@ -140,6 +152,7 @@ def make_tokenizer(state: Json, *, config: Json | None = None, name: str) -> Pre
         state: The object in `tokenizer.json`.
         config: The object in `tokenizer_config.json`, for the roles.
         name: What to call the tokenizer in errors.
+        is_guessed: Whether the state was made up from a vocabulary alone.
 
     Raises:
         TokenizerError: A role has no token, two roles have one, or the ids have gaps.
@@ -170,6 +183,7 @@ def make_tokenizer(state: Json, *, config: Json | None = None, name: str) -> Pre
         pieces=pieces,
         hash=_hash(stripped, pieces, roles, special_ids),
         model_max_length=int(length) if length is not None and length < 10**9 else None,
+        is_guessed=is_guessed,
     )
 
 

@@ -15,16 +15,18 @@ MAX_WORD_CHARACTERS = 100
 """A longer word is one `[UNK]`. Differs from BERT, which says 200: `tokenizers` says 100."""
 
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
-_CAPITAL = re.compile("[A-Z]")
-_SPECIAL = re.compile(r"\[[A-Za-z]+\d*\]|<[A-Za-z]+\d*>")
+SPECIAL = re.compile(r"\[[A-Za-z]+\d*\]|</?[A-Za-z]+\d*>")
+"""The form of special tokens, and of `[unused7]`."""
+
 _TEXT_ENDINGS = (".jsonl", ".parquet", ".arrow", ".csv", ".gz", ".zst")
 _FILES = ("tokenizer.json", "vocab.txt", "vocab.json")
 
 
-def read_tokenizer(name: str | Path) -> tuple[Json, Json]:
+def read_tokenizer(name: str | Path) -> tuple[Json, Json, bool]:
     """Return the objects in `tokenizer.json` and `tokenizer_config.json` of a named tokenizer.
 
-    The first is made up where there is only a vocabulary; see `load_tokenizer`.
+    The first is made up where there is only a vocabulary, see `load_tokenizer`; the last value
+    is whether case and accents were guessed from it.
 
     Raises:
         TokenizerError: Nothing is there, or it is no tokenizer.
@@ -35,7 +37,7 @@ def read_tokenizer(name: str | Path) -> tuple[Json, Json]:
     if path.is_file():
         if path.suffix in _TEXT_ENDINGS:
             raise _is_text(path)
-        return _read_file(path, {}), {}
+        return _read_file(path, {})
     if isinstance(name, Path) or path.suffix in {".txt", ".json"} or not _HUB_NAME.fullmatch(name):
         raise TokenizerError(f"there is no tokenizer at {name}; give a folder, a file or a name.")
     return _read_folder(_fetch(name), name)
@@ -55,28 +57,29 @@ def _fetch(name: str) -> Path:
         ) from error
 
 
-def _read_folder(folder: Path, name: str) -> tuple[Json, Json]:
+def _read_folder(folder: Path, name: str) -> tuple[Json, Json, bool]:
     config: Json = {}
     for part in ("special_tokens_map.json", "tokenizer_config.json"):
         if (folder / part).is_file():
             config |= _read_json(folder / part)
     for part in _FILES:
         if (folder / part).is_file():
-            return _read_file(folder / part, config), config
+            return _read_file(folder / part, config)
     own = folder / "tokenizer"  # of a dataset
     if any((own / part).is_file() for part in _FILES):
         raise TokenizerError(f"{name} is no tokenizer, but holds one; give {own}.")
     raise TokenizerError(f"{name} holds no tokenizer; it needs one of {', '.join(_FILES)}.")
 
 
-def _read_file(path: Path, config: Json) -> Json:
+def _read_file(path: Path, config: Json) -> tuple[Json, Json, bool]:
     if path.suffix != ".json":
-        return _wordpiece_state(_read_vocabulary(path), config)
+        state = _wordpiece_state(_read_vocabulary(path), config)
+        return state, config, config.get("do_lower_case") is None
     state = _read_json(path)
     if not isinstance(state.get("model"), dict):
-        return _byte_level_state(path, state, config)
+        return _byte_level_state(path, state, config), config, False
     _apply_config(state, config)
-    return state
+    return state, config, False
 
 
 def _read_json(path: Path) -> Json:
@@ -123,10 +126,14 @@ def _is_text(path: Path) -> TokenizerError:
 
 
 def _wordpiece_state(pieces: list[str], config: Json) -> Json:
-    is_lower = config.get("do_lower_case")
+    is_lower, strips = config.get("do_lower_case"), config.get("strip_accents")
+    if is_lower is None:
+        is_lower = not would_change(pieces, lowercase=True)
+        if is_lower and strips is None:
+            strips = not would_change(pieces, strip_accents=True)
     normalizer = normalizers.BertNormalizer(
-        lowercase=not has_capitals(pieces) if is_lower is None else bool(is_lower),
-        strip_accents=config.get("strip_accents"),
+        lowercase=bool(is_lower),
+        strip_accents=strips,
         handle_chinese_chars=config.get("tokenize_chinese_chars", True),
     )
     unk = config.get("unk_token", "[UNK]")
@@ -148,13 +155,26 @@ def wordpiece_state(
     return state
 
 
-def has_capitals(pieces: list[str]) -> bool:
-    """Whether a vocabulary is cased: an ordinary piece holds an ASCII capital.
+def would_change(
+    pieces: list[str], *, lowercase: bool = False, strip_accents: bool = False
+) -> bool:
+    """Whether lower-casing, or dropping accents, would change an ordinary piece.
 
-    >>> has_capitals(["[MASK]", "[unused7]", "tea"])
+    A tokenizer that does either can never produce such a piece, in any script, so the vocabulary
+    is not that of one: both are idempotent, and leave every piece of `bert-base-uncased` and
+    `bert-base-chinese` as it is (also its double-struck R, which Unicode calls a capital).
+
+    >>> would_change(["[MASK]", "[unused7]", "tea"], lowercase=True)
     False
     """
-    return any(_CAPITAL.search(piece) and not _SPECIAL.fullmatch(piece) for piece in pieces)
+    normalizer = normalizers.BertNormalizer(
+        clean_text=False,
+        handle_chinese_chars=False,
+        strip_accents=strip_accents,
+        lowercase=lowercase,
+    )
+    text = "\n".join(piece for piece in pieces if not SPECIAL.fullmatch(piece))
+    return bool(normalizer.normalize_str(text) != text)
 
 
 def _byte_level_state(path: Path, vocab: Json, config: Json) -> Json:

@@ -8,6 +8,7 @@ vocabularies from separate processes, and the version of `tokenizers` is part of
 """
 
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -35,6 +36,9 @@ _NO_LIMIT = 1 << 31
 class VocabularyReport:
     """What a vocabulary was trained on, and what it cannot spell."""
 
+    vocab_size: int
+    """Tokens made, with specials."""
+
     num_texts: int
     """Documents read."""
 
@@ -58,6 +62,9 @@ class VocabularyReport:
 
     unk_share: float
     """Share of `[UNK]` among the tokens of the training text."""
+
+    lost_marks_share: float
+    """Share of the letters of the text that lose a mark which is no accent, as a vowel sign."""
 
 
 def train_vocabulary(
@@ -87,6 +94,7 @@ def train_vocabulary(
     pieces = _train({word: counts[word] for word in spellable}, kept, settings.vocab_size)
     pieces, unk_share = _order(pieces, counts)
     report = VocabularyReport(
+        vocab_size=len(SPECIAL_TOKENS) + len(pieces),
         num_texts=num_texts,
         num_words=counts.total(),
         num_distinct_words=len(counts),
@@ -95,6 +103,7 @@ def train_vocabulary(
         left_out=left_out,
         num_long_words=counts.total() - sum(counts[word] for word in usable),
         unk_share=unk_share,
+        lost_marks_share=counter.lost_marks_share() if settings.drops_accents else 0.0,
     )
     state = wordpiece_state([*SPECIAL_TOKENS, *pieces], make_normalizer(settings))
     return make_tokenizer(state, name="the trained vocabulary"), report
@@ -102,8 +111,9 @@ def train_vocabulary(
 
 def make_normalizer(settings: VocabularySettings) -> normalizers.Normalizer:
     """Return what is done to a text before it is split."""
-    strips = not settings.is_cased if settings.strip_accents is None else settings.strip_accents
-    bert = normalizers.BertNormalizer(lowercase=not settings.is_cased, strip_accents=strips)
+    bert = normalizers.BertNormalizer(
+        lowercase=not settings.is_cased, strip_accents=settings.drops_accents
+    )
     if settings.unicode_form == "nfc":
         return normalizers.Sequence([normalizers.NFC(), bert])
     return bert
@@ -140,6 +150,12 @@ class _WordCounter:
                 counts[word] += count
         return Counter(dict(sorted(counts.items())))
 
+    def lost_marks_share(self) -> float:
+        """Return the share of letters that lose a mark with their accents; after `words`."""
+        num_letters = sum(sum(map(str.isalpha, raw)) * n for raw, n in self._raw.items())
+        num_lost = sum(num_marked(raw) * n for raw, n in self._raw.items() if not raw.isascii())
+        return num_lost / max(num_letters, 1)
+
     def _count(self, texts: list[str]) -> None:
         text, offsets = utf8(texts)
         while len(offsets) > 1:
@@ -174,6 +190,27 @@ class _WordCounter:
             return [raw.lower() if self._is_lower_case else raw]
         text = self._backend.normalizer.normalize_str(raw)
         return [word for word, _ in self._backend.pre_tokenizer.pre_tokenize_str(text)]
+
+
+def num_marked(word: str) -> int:
+    """Return how many letters carry a mark that combines and belongs to their script.
+
+    What Latin, Greek and Cyrillic letters carry are accents, which BERT drops on purpose; a vowel
+    sign of Hindi or the dots of a Japanese syllable make another word.
+
+    >>> num_marked("caf\u00e9"), num_marked("\u304c\u304b"), num_marked("\u0e19\u0e35\u0e49")
+    (0, 1, 1)
+    """
+    count, is_open = 0, False
+    for character in unicodedata.normalize("NFD", word):
+        kind = unicodedata.category(character)
+        if kind == "Mn":
+            count += is_open
+            is_open = False
+        elif kind != "Mc":  # a sign with a place of its own, which stays and may be marked too
+            name = unicodedata.name(character, "")
+            is_open = character.isalpha() and not name.startswith(("LATIN", "GREEK", "CYRILLIC"))
+    return count
 
 
 def _chunks(texts: Iterable[str]) -> Iterator[list[str]]:

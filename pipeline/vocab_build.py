@@ -19,6 +19,10 @@ from clozemill.pipeline.workspace import TOKENIZER_FILES
 _MODEL_MAX_LENGTH = 512
 """BERT's; the tokenizer of a build states that build's own length."""
 
+MOST_LOST_MARKS_SHARE = 0.01
+MOST_UNKNOWN_SHARE = 0.05
+"""Shares that pass without a notice: of the letters, and of the tokens of the training text."""
+
 
 def build_vocabulary(
     config: BuildConfig,
@@ -52,6 +56,28 @@ def build_vocabulary(
         check_unchanged(listing.files)
     _write(tokenizer, out, overwrite=overwrite)
     return tokenizer, report
+
+
+def vocabulary_notices(settings: VocabularySettings, report: VocabularyReport) -> Iterator[str]:
+    """Yield a line for everything about a vocabulary that its user may not expect."""
+    if report.lost_marks_share > MOST_LOST_MARKS_SHARE:
+        yield (
+            f"{report.lost_marks_share:.1%} of the letters lose a mark with which they are other "
+            "letters, such as a vowel sign, and not only accents; use --no-strip-accents or "
+            "--cased."
+        )
+    if report.vocab_size < settings.vocab_size:
+        yield (
+            f"asked for {settings.vocab_size:,} tokens; the text gives {report.vocab_size:,}, and "
+            "more text would give more."
+        )
+    if report.unk_share > MOST_UNKNOWN_SHARE:
+        reason = (
+            "--vocab-size has no room for all of its characters; raise it."
+            if report.left_out
+            else "words of more than 100 characters are; put blanks between its words."
+        )
+        yield f"{report.unk_share:.1%} of the tokens of the text are [UNK]: {reason}"
 
 
 def _texts(

@@ -43,3 +43,8 @@ class VocabularySettings:
             )
         if self.unicode_form not in ("none", "nfc"):
             raise TokenizerError(f"unicode_form is {self.unicode_form!r}; it must be none or nfc.")
+
+    @property
+    def drops_accents(self) -> bool:
+        """Whether accents and other marks that combine are dropped."""
+        return not self.is_cased if self.strip_accents is None else self.strip_accents

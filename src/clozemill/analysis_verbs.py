@@ -103,6 +103,11 @@ def sql(
     """
     form = _Form(is_json, is_csv, parquet, rows)
     _check_form(form)
+    if _is_query(data) and not os.path.exists(data):
+        raise QueryError(
+            f"{data!r} is a query, where the dataset should stand; the order is: clozemill sql "
+            "DATA [RUN...] QUERY."
+        )
     runs, query = _runs_and_query(words)
     if query is None and (is_json or parquet):
         raise ConfigError(

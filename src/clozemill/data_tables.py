@@ -9,7 +9,7 @@ from rich.text import Text
 
 from clozemill.pipeline.build import BuildReport
 from clozemill.pipeline.estimate import BuildEstimate
-from clozemill.pipeline.figures import percent
+from clozemill.pipeline.figures import count, percent
 from clozemill.pipeline.inspection import InstanceView
 from clozemill.pipeline.manifest import Manifest, dataset_folder, read_manifest
 from clozemill.pipeline.tokenizer import PretrainingTokenizer
@@ -46,13 +46,13 @@ def verify_printout(data: str, findings: Sequence[Finding]) -> Printout:
     rows = [dataclasses.asdict(finding) for finding in findings]
     if findings:
         lines = [f"{finding.file}: {finding.problem}" for finding in findings]
-        text = "\n".join([*lines, f"{data}: {_count(len(findings), 'problem')}"])
+        text = "\n".join([*lines, f"{data}: {count(len(findings), 'problem')}"])
     else:
         manifest = read_manifest(dataset_folder(data))
         instances = sum(entry.num_instances for entry in manifest.splits.values())
         text = (
-            f"{data} is sound: {len(manifest.files)} files and {instances:,} instances are what "
-            "was written, and keep every rule."
+            f"{data} is sound: {count(len(manifest.files), 'file')} and "
+            f"{count(instances, 'instance')} are what was written, and keep every rule."
         )
     return Printout(data={"data": data, "findings": rows}, text=text + "\n")
 
@@ -73,7 +73,8 @@ def rewritten_printout(data: str, manifest: Manifest, out: str) -> Printout:
         for name, entry in manifest.splits.items()
     ]
     lines = [
-        f"{name}: {entry.num_instances:,} instances x {entry.num_variants} variants; instances "
+        f"{name}: {count(entry.num_instances, 'instance')} x "
+        f"{count(entry.num_variants, 'variant')}; instances "
         + _sameness(entry.instances_digest, before.splits[name].instances_digest)
         + ", masks "
         + _sameness(entry.dataset_digest, before.splits[name].dataset_digest)
@@ -81,10 +82,6 @@ def rewritten_printout(data: str, manifest: Manifest, out: str) -> Printout:
     ]
     text = "\n".join([*lines, f"{out} is written."]) + "\n"
     return Printout(data={"out": out, "splits": rows}, text=text)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" + "s" * (number != 1)
 
 
 def _sameness(digest: str, digest_before: str) -> str:
@@ -100,14 +97,14 @@ def estimate_printout(estimate: BuildEstimate) -> Printout:
     """Return what a build would cost."""
     minutes, seconds = divmod(round(estimate.num_seconds), 60)
     rows = [
-        ("inputs", f"{estimate.num_files:,} files, {megabytes(estimate.num_input_bytes)}"),
+        ("inputs", f"{count(estimate.num_files, 'file')}, {megabytes(estimate.num_input_bytes)}"),
         ("text", megabytes(estimate.num_text_bytes)),
         ("documents", f"{estimate.num_documents:,}"),
         ("instances", f"{estimate.num_instances:,}"),
         ("dataset", megabytes(estimate.num_dataset_bytes)),
         ("disk while building", f"{megabytes(estimate.num_work_bytes)} more"),
         ("free disk", megabytes(estimate.num_free_bytes)),
-        ("time", f"{minutes} min {seconds} s with {estimate.workers} workers"),
+        ("time", f"{minutes} min {seconds} s with {count(estimate.workers, 'worker')}"),
     ]
     table = new_table("estimate", ["", ""], right=())
     for row in rows:
@@ -117,7 +114,7 @@ def estimate_printout(estimate: BuildEstimate) -> Printout:
 
 
 def vocabulary_printout(
-    tokenizer: PretrainingTokenizer, report: VocabularyReport, out: str
+    tokenizer: PretrainingTokenizer, report: VocabularyReport, out: str, notices: Sequence[str]
 ) -> Printout:
     """Return what a vocabulary was trained on and what it leaves out."""
     left_out = [{"character": character, "count": n} for character, n in report.left_out]
@@ -132,9 +129,10 @@ def vocabulary_printout(
         "left_out": left_out,
         "num_long_words": report.num_long_words,
         "unk_share": report.unk_share,
+        "notices": list(notices),
     }
     lines = [
-        f"{tokenizer.vocab_size:,} tokens from {report.num_texts:,} documents: "
+        f"{tokenizer.vocab_size:,} tokens from {count(report.num_texts, 'document')}: "
         f"{report.num_words:,} words, {report.num_distinct_words:,} distinct, "
         f"{report.alphabet_size:,} characters.",
         f"[UNK] {report.unk_share:.4%} of the tokens; {len(left_out):,} characters left out"
@@ -150,10 +148,10 @@ def _documents_table(manifest: Manifest) -> Table:
     table = new_table("documents", ["split", "fate", "documents", "tokens"], right=(2, 3))
     documents, tokens = manifest.ledger["documents"], manifest.ledger["document_tokens"]
     for split, fates in documents.items():
-        for fate, count in sorted(fates.items(), key=lambda item: item[0] != "kept"):
-            if count or fate == "kept":
+        for fate, number in sorted(fates.items(), key=lambda item: item[0] != "kept"):
+            if number or fate == "kept":
                 size = tokens[split].get(fate)
-                table.add_row(split, fate, f"{count:,}", "-" if size is None else f"{size:,}")
+                table.add_row(split, fate, f"{number:,}", "-" if size is None else f"{size:,}")
     return table
 
 
@@ -169,23 +167,33 @@ _INSTANCE_COLUMNS = {
 }
 """Columns of the table of instances, and what is not plain about them; `asked` is by settings."""
 
+_PAIR_COLUMNS = ("random B", "expected")
+
+
+def _instance_columns(manifest: Manifest) -> dict[str, str]:
+    """Return the columns that a dataset has something to say in: packed blocks have no B."""
+    left_out = () if manifest.configuration["recipe"] == "bert" else _PAIR_COLUMNS
+    return {name: text for name, text in _INSTANCE_COLUMNS.items() if name not in left_out}
+
 
 def _instances_table(manifest: Manifest) -> Table:
-    table = new_table("instances", list(_INSTANCE_COLUMNS), right=range(1, len(_INSTANCE_COLUMNS)))
+    columns = _instance_columns(manifest)
+    table = new_table("instances", list(columns), right=range(1, len(columns)))
     for split, entry in manifest.splits.items():
         counts, masks = manifest.ledger["instances"][split], manifest.ledger["masks"][split]
         tokens, shards = manifest.ledger["pass_tokens"][split], manifest.shards_of(split)
         size = sum(shard.num_bytes for shard in shards)
-        table.add_row(
-            split,
-            f"{entry.num_instances:,}",
-            _share(counts["random"], counts["random"] + counts["next"]),
-            _expected_share(manifest, split),
-            _share(tokens["own"] - tokens["in_instances"], tokens["own"]),
-            _share(masks["selected"], masks["maskable"]),
-            f"{size / entry.num_instances:,.0f}",
-            f"{len(shards)}",
-        )
+        row = {
+            "split": split,
+            "instances": f"{entry.num_instances:,}",
+            "random B": _share(counts["random"], counts["random"] + counts["next"]),
+            "expected": _expected_share(manifest, split),
+            "tokens cut": _share(tokens["own"] - tokens["in_instances"], tokens["own"]),
+            "mask rate": _share(masks["selected"], masks["maskable"]),
+            "bytes each": f"{size / entry.num_instances:,.0f}",
+            "shards": f"{len(shards)}",
+        }
+        table.add_row(*(row[name] for name in columns))
     return table
 
 
@@ -193,7 +201,7 @@ def _legend(manifest: Manifest) -> Text:
     asked = _asked_share(manifest.configuration)
     lines = [
         f"{name}: {meaning.format(asked=asked)}"
-        for name, meaning in _INSTANCE_COLUMNS.items()
+        for name, meaning in _instance_columns(manifest).items()
         if meaning
     ]
     return Text(";\n".join(lines) + ".\n", style="dim")
@@ -221,9 +229,9 @@ def _last_line(report: BuildReport, out: str) -> Text:
     manifest, seconds = report.manifest, sum(report.seconds.values())
     text_bytes = manifest.ledger["records"][""].get("text_bytes", 0)
     tokens = manifest.ledger["document_tokens"]
-    known = sum(count for fates in tokens.values() for count in fates.values())
+    known = sum(number for fates in tokens.values() for number in fates.values())
     unknowns = manifest.ledger["unknown_tokens"]
-    unknown = sum(count for fates in unknowns.values() for count in fates.values())
+    unknown = sum(number for fates in unknowns.values() for number in fates.values())
     return Text(
         f"{text_bytes / 1e6:,.1f} MB of text in {seconds:,.1f} s ({text_bytes / 1e6 / seconds:,.1f}"
         f" MB/s), [UNK] {_share(unknown, known)}, peak {report.peak_process_bytes / 1e6:,.0f} MB a "

@@ -121,7 +121,7 @@ def vocab(
     loads with the same ids.
     """
     from clozemill import data_tables
-    from clozemill.pipeline.vocab_build import build_vocabulary
+    from clozemill.pipeline.vocab_build import build_vocabulary, vocabulary_notices
     from clozemill.progress_bars import progress_bar
 
     names = [item.name for item in dataclasses.fields(VocabularySettings)]
@@ -131,7 +131,10 @@ def vocab(
         tokenizer, report = build_vocabulary(
             config, settings, Path(out), overwrite=overwrite, on_progress=on_progress
         )
-    show(data_tables.vocabulary_printout(tokenizer, report, out), is_json)
+    notices = tuple(vocabulary_notices(settings, report))
+    for notice in notices:
+        tell(f"notice: {notice}")
+    show(data_tables.vocabulary_printout(tokenizer, report, out, notices), is_json)
 
 
 data_argument = click.argument("data", metavar="DATA")
@@ -260,7 +263,7 @@ def inspect(
     from clozemill.pipeline.inspection_text import render_instances
 
     dataset = open_dataset(data)
-    inspector = Inspector(dataset, follows_remote=follow_origins)
+    inspector = Inspector(dataset, follows_remote=follow_origins, is_readable=not is_json)
     if instance is not None:
         split, number = inspector.find(instance)
         numbers = [number]

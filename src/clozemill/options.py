@@ -136,7 +136,7 @@ def _option(item: "dataclasses.Field[Any]", *, has_default: bool) -> Callable[[C
     else:
         kinds = [kind for kind in (int, float, str) if kind is hint or kind in _members(hint)]
         settings["type"] = kinds[0]
-    settings["show_default"] = default not in ("", None, (), False)
+    settings["show_default"] = default is not False and default not in ("", None, ())
     return click.option(*flags, item.name, **settings)
 
 
@@ -201,9 +201,11 @@ def _typed(context: click.Context, flags: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _weights(values: tuple[str, ...]) -> tuple[tuple[str, float], ...]:
-    weights = {}
+    weights: dict[str, float] = {}
     for value in values:
         name, equals, number = value.rpartition("=")
+        if name in weights:
+            raise ConfigError(f"source_weight names {name!r} twice; give it one weight.")
         try:
             weights[name] = float(number)
         except ValueError:

@@ -54,13 +54,18 @@ class _Bar:
 class _Lines:
     def __init__(self) -> None:
         self.stage = ""
+        self.is_told_end = False
         self.started = self.last = time.monotonic()
 
     def __call__(self, progress: Progress) -> None:
         now = time.monotonic()
         if progress.stage != self.stage:
             self.stage, self.started, self.last = progress.stage, now, now
+            self.is_told_end = False
         is_end = progress.done == progress.total and progress.done > 0
+        if is_end and self.is_told_end:
+            return  # of an input without bytes
+        self.is_told_end = is_end
         if is_end or now - self.last >= _SECONDS_BETWEEN_LINES:
             self.last = now
             share = 100 * progress.done / max(progress.total, 1)

@@ -66,10 +66,10 @@ def json_text(value: Any) -> str:
 def megabytes(num_bytes: float) -> str:
     """Return a size.
 
-    >>> megabytes(1_234_500_000)
-    '1,234.5 MB'
+    >>> megabytes(1_234_500_000), megabytes(79_786_400_000)
+    ('1,234.5 MB', '79.8 GB')
     """
-    return f"{num_bytes / 1e6:,.1f} MB"
+    return f"{num_bytes / 1e6:,.1f} MB" if num_bytes < 1e10 else f"{num_bytes / 1e9:,.1f} GB"
 
 
 def figure(number: float) -> str:

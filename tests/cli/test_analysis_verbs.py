@@ -64,6 +64,7 @@ SPECIALS = "select token_id, piece, is_special from vocab where token_id < 3 ord
     ("query", "message"),
     [
         ("from exposures", "exposures is a view of training runs; name a run folder before the"),
+        ("from instance", 'Did you mean "instances"?\n'),
         ("masks", "'masks' is neither a run folder nor a query; a query is a text with blanks, "),
         ("", "'' is neither a run folder nor a query; a query is a text with blanks, such as: "),
     ],

@@ -209,11 +209,16 @@ def test_flags_win_over_the_configuration_file(corpus: Path, vocab: Path, tmp_pa
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["build"], "inputs, tokenizer and out must be given; first train a vocabulary, of"),
-        (["build", "x", "--out", "d"], "tokenizer must be given; first train a vocabulary, of the"),
-        (["build", "x", "--tokenizer", "v"], "out must be given; see clozemill build --help."),
+        (["build"], "INPUT, --tokenizer and --out must be given; first train a vocabulary, "),
+        (["build", "x", "--out", "d"], "--tokenizer must be given; first train a vocabulary, of"),
+        (["build", "x", "--tokenizer", "v"], "--out must be given; see clozemill build --help."),
         (["build", "x", "--seed", "-1"], "seed is -1; it must be between 0 and"),
         (["build", "x", "--source-weight", "wiki"], "source_weight is 'wiki'; write it as NAME="),
+        (
+            ["build", "x", "--source-weight", "wiki=1", "--source-weight", "wiki=2"],
+            "source_weight names 'wiki' twice; give it one weight.",
+        ),
+        (["sql", "select 1", "d"], "'select 1' is a query, where the dataset should stand; the"),
         (["build", "x", "--tokenizer", "no-such-folder/", "--out", "d"], "no-such-folder"),
         (["verify", "no-such-folder"], "there is no dataset at no-such-folder"),
         (["inspect", "no-such-folder"], "there is no dataset at no-such-folder"),

@@ -1,6 +1,7 @@
 """The tables of the pipeline's verbs."""
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 from tests.pipeline.small_corpora import make_texts, small_build, write_json_lines, write_tokenizer
@@ -45,3 +46,13 @@ def test_a_share_that_is_rounded_at_random_is_one_of_the_maskable_tokens(
     manifest = dataclasses.replace(report.manifest, configuration=configuration)
     text = data_tables.build_printout(dataclasses.replace(report, manifest=manifest), "data").text
     assert "mask rate: selected of maskable tokens: 12.5 % of them, rounded at random;\n" in text
+
+
+def test_packed_blocks_have_no_columns_for_pairs(tmp_path: Path) -> None:
+    corpus = write_json_lines(tmp_path / "corpus.jsonl", make_texts(60))
+    tokenizer = write_tokenizer(tmp_path / "tokenizer")
+    packed = small_build(corpus, tokenizer, tmp_path / "data", recipe="roberta-full")
+    text = data_tables.build_printout(packed, "data").text
+    assert "mask rate" in text
+    assert "random B" not in text
+    assert "expected" not in text

@@ -49,6 +49,8 @@ def test_every_setting_of_a_build_is_a_flag_with_its_default_and_help() -> None:
     for name, flag in flags.items():
         assert flag.default == fields[name].default, name
         assert flag.help == fields[name].metadata["help"], name
+    assert flags["seed"].show_default  # though it is 0
+    assert not flags["overwrite"].show_default
 
 
 def test_every_setting_of_a_vocabulary_is_a_flag_with_its_default() -> None:

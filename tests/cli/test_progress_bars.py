@@ -39,6 +39,15 @@ def test_a_log_gets_a_line_with_the_rate_at_the_end_of_a_stage(
     assert captured.err == f"working 100 % 3.0 {name}\n"
 
 
+def test_an_end_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress_bar(is_shown=True) as on_progress:
+        for progress in [*steps("bytes", 6_000_000)] * 2:
+            on_progress(progress)
+            if progress.done == progress.total:
+                on_progress(progress)  # as after a file without bytes
+    assert capsys.readouterr().err.count("working 100 %") == 2
+
+
 def test_a_log_gets_a_line_now_and_then(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

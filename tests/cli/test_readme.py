@@ -28,7 +28,7 @@ def test_commands_in_the_readme_parse() -> None:
     lines = re.findall(r"^(?:\$ )?clozemill (.+)$", blocks, re.MULTILINE)
     assert len(lines) >= 5
     for line in lines:
-        verb, *arguments = shlex.split(line.removesuffix(" ..."))
+        verb, *arguments = shlex.split(line.removesuffix(" ...").split(" < ")[0], comments=True)
         cli.commands[verb].make_context(verb, arguments)
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from clozemill.cli import cli
 from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.settings import read_config_file
 from clozemill.train.config import PretrainConfig
@@ -33,3 +34,9 @@ def test_every_setting_has_a_row_whatever_its_kind(record: Any) -> None:
     names = [item.name for item in dataclasses.fields(record)]
     assert names
     assert [name for name in names if f"| `{name}` |" not in page] == []
+
+
+def test_all_verbs_but_the_demo_have_json_as_the_page_says() -> None:
+    flags = {n: {f for p in verb.params for f in p.opts} for n, verb in cli.commands.items()}
+    assert {name for name, own in flags.items() if "--json" not in own} == {"demo"}
+    assert {"build", "pretrain"} <= {name for name, own in flags.items() if "--quiet" in own}

@@ -37,6 +37,7 @@ def vocabulary() -> list[str]:
 def write_tokenizer(folder: Path, pieces: Iterable[str] | None = None) -> Path:
     folder.mkdir(parents=True)
     (folder / "vocab.txt").write_text("\n".join(pieces or vocabulary()) + "\n")
+    (folder / "tokenizer_config.json").write_text('{"do_lower_case": true}')
     return folder
 
 

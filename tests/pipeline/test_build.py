@@ -611,13 +611,15 @@ def test_progress_is_told_from_nothing_to_all(
         assert done[-1] == [event.total for event in events if event.stage == stage][0] > 0
 
 
-@pytest.mark.parametrize("missing", ["inputs", "tokenizer", "out"])
+@pytest.mark.parametrize(
+    ("missing", "flag"), [("inputs", "INPUT"), ("tokenizer", "--tokenizer"), ("out", "--out")]
+)
 def test_what_must_be_given_is_named(
-    missing: str, corpus: Path, syllables: Path, tmp_path: Path
+    missing: str, flag: str, corpus: Path, syllables: Path, tmp_path: Path
 ) -> None:
     config = small_config(corpus, syllables, tmp_path / "out")
     empty: Any = () if missing == "inputs" else ""
-    with pytest.raises(ConfigError, match=f"^{missing} must be given; "):
+    with pytest.raises(ConfigError, match=f"^{flag} must be given; "):
         build(dataclasses.replace(config, **{missing: empty}))
 
 

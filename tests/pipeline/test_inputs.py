@@ -415,6 +415,21 @@ def test_saved_datasets_are_read_by_rows(tmp_path: Path) -> None:
             listed(f"hf:{tmp_path}/{name}")
 
 
+def test_a_file_of_this_machine_is_no_hub_name(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "one"}\n')
+    with pytest.raises(InputError, match=r"names a file on this machine; leave out hf:\.$"):
+        listed(f"hf:{tmp_path}/a.jsonl")
+
+
+def test_a_hub_out_of_reach_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    constants = pytest.importorskip("huggingface_hub.constants")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")  # nobody listens
+    message = r"^cannot read hf:nobody/nothing: the hub does not answer \(.*HF_HUB_OFFLINE=1 if"
+    with pytest.raises(InputError, match=message):
+        listed("hf:nobody/nothing")
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("offline")
 def test_folders_of_data_files_are_datasets(

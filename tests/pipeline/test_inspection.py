@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import os
 from pathlib import Path
@@ -10,8 +11,9 @@ from clozemill.pipeline.columns import InstanceColumns
 from clozemill.pipeline.convert import convert_dataset
 from clozemill.pipeline.dataset import open_dataset
 from clozemill.pipeline.errors import DatasetError
-from clozemill.pipeline.inspection import Inspector, InstanceView
+from clozemill.pipeline.inspection import Inspector, InstanceView, readable_pieces
 from clozemill.pipeline.inspection_text import LEGEND, render_instances, visible
+from clozemill.pipeline.tokenizer import PretrainingTokenizer, load_tokenizer
 from clozemill.pipeline.verify import verify_dataset
 
 
@@ -104,6 +106,39 @@ def test_text_tells_the_same(views: list[InstanceView]):
     assert text.endswith(LEGEND + "\n")
     assert "\x1b" not in text
     assert "\x1b[" in render_instances([view], is_terminal=True)
+
+
+def test_a_continuation_after_a_special_token_keeps_its_sign(views: list[InstanceView]):
+    cut = dataclasses.replace(
+        views[0],
+        tokens=("[CLS]", "##er", "##s", "[SEP]", "##ed", "tea", "[SEP]"),
+        segment_b_start=4,
+        variants=((),),
+    )
+    text = render_instances([cut])
+    assert "[CLS] ##ers [SEP] ##ed tea [SEP]" in text
+    assert "A as read: ##ers\n" in text
+
+
+def test_byte_level_pieces_are_shown_as_text(tmp_path: Path):
+    tokenizer = byte_level_tokenizer(tmp_path)
+    pieces = readable_pieces(tokenizer)
+    shown = dict(zip(tokenizer.pieces, pieces, strict=True))
+    assert (shown["\u0120the"], shown["the"], shown["\u0120"]) == ("the", "##the", "\u2423")
+    assert shown["<s>"] == "<s>"
+    assert shown["\u00c3\u00a9"] == "##\u00e9"
+    assert shown["\u00c3"] == "\u00c3"  # half a character
+
+
+def byte_level_tokenizer(folder: Path) -> PretrainingTokenizer:
+    specials = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    letters = [*"the", "\u0120", "\u00c3", "\u00a9"]
+    pieces = [*specials, *letters, "th", "the", "\u0120the", "\u00c3\u00a9"]
+    vocab = json.dumps({piece: number for number, piece in enumerate(pieces)})
+    (folder / "vocab.json").write_text(vocab)
+    merges = "t h\nth e\n\u0120 the\n\u00c3 \u00a9\n"
+    (folder / "merges.txt").write_text(merges, encoding="utf-8")
+    return load_tokenizer(folder)
 
 
 def test_fewer_variants_can_be_shown(views: list[InstanceView]):

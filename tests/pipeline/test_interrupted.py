@@ -76,7 +76,11 @@ def test_a_stopped_build_goes_on_where_it_was(
     assert not (tmp_path / "out" / "manifest.json").exists()
     before = {path: path.stat().st_ino for path in (tmp_path / "out").glob("*-000.arrow")}
     assert bool(before) == (num_events > 3)
-    assert not build(config).was_finished
+    report = build(config)
+    assert not report.was_finished
+    resumed = [notice for notice in report.notices if notice.startswith("resumed: ")]
+    assert bool(resumed) == (num_events > 1)
+    assert not resumed or resumed[0] == "resumed: 1 of 1 reading tasks were done before."
     assert file_hashes(tmp_path / "out") == expected
     assert {path: path.stat().st_ino for path in before} == before, "made again"
 
@@ -166,6 +170,15 @@ class Running:
             with contextlib.suppress(psutil.Error):
                 parent = process.parent()
                 if parent is not None and process.cmdline() == parent.cmdline():
+                    found.append(process)
+        return found
+
+    def servers(self) -> list[psutil.Process]:
+        """Return the process that workers are forked from, which first imports what they need."""
+        found = []
+        for process in self.others():
+            with contextlib.suppress(psutil.Error):
+                if any("forkserver" in word for word in process.cmdline()):
                     found.append(process)
         return found
 
@@ -285,7 +298,7 @@ def test_the_manifest_comes_last(slow_config: Callable[..., BuildConfig], tmp_pa
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("moment", ["workers start", "shards appear"])
+@pytest.mark.parametrize("moment", ["server starts", "workers start", "shards appear"])
 def test_an_interrupted_build_says_so_and_can_be_resumed(
     number: signal.Signals,
     moment: str,
@@ -295,7 +308,8 @@ def test_an_interrupted_build_says_so_and_can_be_resumed(
 ) -> None:
     config = slow_config(tmp_path / "out")
     with running(config) as build:
-        build.wait_until(build.workers if moment == "workers start" else build.num_shards)
+        moments = {"server starts": build.servers, "workers start": build.workers}
+        build.wait_until(moments.get(moment, build.num_shards))
         if number == signal.SIGINT:
             os.killpg(build.process.pid, number)  # as a terminal does
         else:

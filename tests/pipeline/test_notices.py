@@ -20,6 +20,15 @@ def test_an_ordinary_build_has_nothing_to_say(
     assert notices(texts, syllables, tmp_path, validation_fraction=0.1) == ""
 
 
+def test_how_a_bare_vocabulary_was_understood_is_said(
+    texts: list[str], syllables: Path, tmp_path: Path
+) -> None:
+    bare = tmp_path / "vocab.txt"
+    bare.write_bytes((syllables / "vocab.txt").read_bytes())
+    said = notices(texts, bare, tmp_path, validation_fraction=0.1)
+    assert said.startswith("the vocabulary was read as uncased, accents dropped, as its pieces are")
+
+
 def test_documents_of_one_sentence_are_a_loud_warning(syllables: Path, tmp_path: Path) -> None:
     said = notices(make_texts(200, most_sentences=1), syllables, tmp_path)
     assert "WARNING: only 0.0% of the pairs are next sentences, as 100.0% come from" in said
@@ -63,12 +72,15 @@ def test_files_that_were_not_read_are_named(
     folder = tmp_path / "in"
     folder.mkdir()
     write_json_lines(folder / "a.jsonl", texts)
-    (folder / "notes.docx").write_bytes(b"x")
-    said = small_build(folder, syllables, tmp_path / "data").notices
-    ignored = [notice for notice in said if "were not read" in notice]
-    assert len(ignored) == 1
-    assert ignored[0].startswith("1 files or folders were not read, for their endings, as ")
-    assert ignored[0].endswith(f"{folder}/notes.docx.")
+    (folder / "deep").mkdir()
+    for name in ("deep/notes.docx", "more.docx", "README", ".hid.jsonl"):
+        (folder / name).write_bytes(b"x")
+    for inputs in (folder, f"{folder}/*"):
+        said = small_build(inputs, syllables, tmp_path / "data", overwrite=True).notices
+        assert [notice for notice in said if "not read" in notice] == [
+            "not read, for their endings, as they are hidden or because clozemill wrote them: "
+            "2 .docx, 1 hidden, 1 without ending; such as README, deep/notes.docx, more.docx."
+        ]
 
 
 def test_records_left_out_and_an_id_field_that_no_record_has_are_reported(
@@ -124,3 +136,10 @@ def test_tokens_cut_from_pairs_are_reported_where_they_are_many(
     said = notices(texts, syllables, tmp_path, max_seq_length=16, validation_fraction=0.1)
     assert "% of the tokens are in no instance, as sentences are long for max_seq_length 16" in said
     assert "check --layout and --language, or use --recipe roberta-full." in said
+
+
+def test_weights_that_leave_no_document_are_named(
+    texts: list[str], syllables: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=r"or left out by --source-weight, min_document_sentences"):
+        notices(texts, syllables, tmp_path, source="masc", source_weight=(("masc", 0.0),))

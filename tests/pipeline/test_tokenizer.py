@@ -46,13 +46,44 @@ def test_a_vocabulary_file_gives_roles_and_ordinary_ids(tmp_path: Path) -> None:
     assert np.flatnonzero(tokenizer.is_continuation).tolist() == [7]
     assert tokenizer.token_dtype == np.uint16
     assert tokenizer.is_lower_case
-    assert ids(tokenizer, "The TEAS.", "CAF\u00c9 [MASK]") == [5, 6, 7, 11, 8, 1, 1, 1]
+    assert ids(tokenizer, "The TEAS.", "CAF\u00c9 [MASK]") == [5, 6, 7, 11, 9, 1, 1, 1]
 
 
 def test_a_vocabulary_with_capitals_is_cased(tmp_path: Path) -> None:
     tokenizer = load_tokenizer(write_vocabulary(tmp_path, [*PIECES, "The"]))
     assert not tokenizer.is_lower_case
     assert ids(tokenizer, "The the TEA caf\u00e9") == [12, 5, 1, 9]
+
+
+def test_capitals_of_any_script_are_capitals(tmp_path: Path) -> None:
+    tokenizer = load_tokenizer(write_vocabulary(tmp_path, [*PIECES, "\u0422\u0430"]))
+    assert not tokenizer.is_lower_case
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "\u0939\u093f\u0928\u094d\u0926\u0940",  # Hindi, with vowel signs and a virama
+        "\u306f\u304c",  # Japanese, a syllable that NFD takes apart
+        "\ud55c\uae00",  # Korean, the same
+    ],
+)
+def test_a_vocabulary_with_marks_keeps_them(tmp_path: Path, word: str) -> None:
+    pieces = [piece for piece in PIECES if piece.isascii()]
+    assert load_tokenizer(write_vocabulary(tmp_path, pieces)).strips_accents
+    tokenizer = load_tokenizer(write_vocabulary(tmp_path, [*pieces, word]))
+    assert tokenizer.is_lower_case
+    assert ids(tokenizer, f"THE {word}") == [5, len(pieces)]
+
+
+@pytest.mark.parametrize(
+    ("name", "is_uncased"), [("uncased", True), ("chinese", True), ("cased", False)]
+)
+def test_published_vocabularies_are_read_as_they_were_trained(
+    corpora: Path, name: str, is_uncased: bool
+) -> None:
+    tokenizer = load_tokenizer(corpora / "vocab" / f"bert-base-{name}-vocab.txt")
+    assert (tokenizer.is_lower_case, tokenizer.strips_accents) == (is_uncased, is_uncased)
 
 
 def test_the_configuration_in_a_folder_wins(tmp_path: Path) -> None:
