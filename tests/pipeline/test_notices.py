@@ -73,14 +73,23 @@ def test_files_that_were_not_read_are_named(
     folder.mkdir()
     write_json_lines(folder / "a.jsonl", texts)
     (folder / "deep").mkdir()
-    for name in ("deep/notes.docx", "more.docx", "README", ".hid.jsonl"):
+    for name in ("deep/notes.docx", "more.docx", "README"):
         (folder / name).write_bytes(b"x")
     for inputs in (folder, f"{folder}/*"):
         said = small_build(inputs, syllables, tmp_path / "data", overwrite=True).notices
         assert [notice for notice in said if "not read" in notice] == [
             "not read, for their endings, as they are hidden or because clozemill wrote them: "
-            "2 .docx, 1 hidden, 1 without ending; such as README, deep/notes.docx, more.docx."
+            "2 .docx, 1 without ending; such as README, deep/notes.docx, more.docx."
         ]
+
+
+def test_what_is_hidden_is_named_as_such(texts: list[str], syllables: Path, tmp_path: Path) -> None:
+    (tmp_path / "in" / ".git").mkdir(parents=True)
+    write_json_lines(tmp_path / "in" / "a.jsonl", texts)
+    for name in (".git/b.jsonl", "._a.jsonl"):
+        (tmp_path / "in" / name).write_bytes(b"x")
+    (said,) = small_build(tmp_path / "in", syllables, tmp_path / "data").notices
+    assert "as they are hidden or because clozemill wrote them: 2 hidden; such as " in said
 
 
 def test_records_left_out_and_an_id_field_that_no_record_has_are_reported(
