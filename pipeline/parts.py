@@ -10,7 +10,7 @@ Legend: D documents, S sentences, T tokens.
 import ctypes
 import mmap
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,6 +27,9 @@ NUM_CELLS = 1 << 16
 
 _MOST_MAPPED = 1 << 13
 """Parts kept mapped by a process, which the system lets map 65,530 files or pieces."""
+
+_PARTS_AT_ONCE = 32
+"""Parts of which pages are in memory together, about a megabyte each."""
 
 _LISTS = {"tokens": "num_tokens", "sentence_lengths": "num_sentences"}
 """The list columns of a part, and what the length of a list is called."""
@@ -189,13 +192,19 @@ class Parts:
         So rows can be sorted, dropped and doubled before any token is copied; the lists of those
         left are then gathered by `gather_lists`.
         """
-        pieces = [(0, self._part(0).slice(0, 0))]
-        for number in range(len(self._paths)):
-            part = self._part(number)
-            rows = cell_rows(part, first_cell, stop_cell)
-            if rows.start < rows.stop:
-                pieces.append((number, part.slice(rows.start, rows.stop - rows.start)))
-        return _without_lists(pieces)
+        tables = []
+        for first in range(0, len(self._paths), _PARTS_AT_ONCE):
+            numbers = range(first, min(first + _PARTS_AT_ONCE, len(self._paths)))
+            # Beside a piece without rows the others are copied, out of pages that are given back.
+            pieces = [(first, self._part(first).slice(0, 0))]
+            for number in numbers:
+                part = self._part(number)
+                rows = cell_rows(part, first_cell, stop_cell)
+                if rows.start < rows.stop:
+                    pieces.append((number, part.slice(rows.start, rows.stop - rows.start)))
+            tables.append(_without_lists(pieces))
+            self._release(numbers)
+        return pa.concat_tables(tables).combine_chunks()
 
     def gather_lists(
         self, table: pa.Table, rows: NDArray[np.int64]
@@ -207,13 +216,14 @@ class Parts:
             chosen = np.flatnonzero(numbers == number)
             for each in lists:
                 each.copy_from(self._part(number), chosen)
+            self._release([number])
         tokens, sentence_lengths = (each.out for each in lists)
         return tokens, sentence_lengths
 
-    def release(self) -> None:
-        """Give back the memory of what was read; the parts stay mapped."""
-        for mapped, _ in self._mapped.values():
-            _forget_pages(mapped)
+    def _release(self, numbers: Iterable[int]) -> None:
+        """Give back the memory of what was read of some parts; they stay mapped."""
+        for number in self._mapped.keys() & set(numbers):
+            _forget_pages(self._mapped[number][0])
 
     def _part(self, number: int) -> pa.RecordBatch:
         if number not in self._mapped:

@@ -172,7 +172,6 @@ def _reduce(task: ReduceTask) -> ReduceReceipt:
     parts = _parts(task.run, task.map_dir, task.parts)
     documents = load_bucket(task.bucket, parts, task.split_rule, task.config)
     corpus = documents.corpus(parts)
-    parts.release()
     drawn = draw_instances(corpus, task.config)
     writer = _BucketWriter(task, documents, corpus, drawn.instances)
     shards = tuple(writer.write_shards())

@@ -82,11 +82,12 @@ def test_rows_of_cells_join_to_the_whole(tmp_path: Path):
     assert [place for rows in found for place in range(rows.start, rows.stop)] == list(range(7))
 
 
-@pytest.mark.parametrize("most_mapped", [1, 100])
+@pytest.mark.parametrize(("most_mapped", "at_once"), [(1, 1), (2, 2), (100, 32)])
 def test_lists_are_gathered_from_several_parts_in_any_order_and_twice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most_mapped: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most_mapped: int, at_once: int
 ):
     monkeypatch.setattr("clozemill.pipeline.parts._MOST_MAPPED", most_mapped)
+    monkeypatch.setattr("clozemill.pipeline.parts._PARTS_AT_ONCE", at_once)
     names = write_parts(tmp_path, SOME[:20], SOME[20:40], SOME[40:])
     parts = Parts([tmp_path / name for name in names])
     by_id = {document.id: document for document in SOME}
@@ -98,7 +99,6 @@ def test_lists_are_gathered_from_several_parts_in_any_order_and_twice(
         assert len(table) == len(inside) > 3
         rows = np.random.default_rng(1).integers(0, len(table), 60)
         chosen = [by_id[table["document_id"][int(row)].as_py()] for row in rows]
-        parts.release()
         tokens, lengths = parts.gather_lists(table, rows)
         assert tokens.dtype == np.uint16
         assert tokens.tolist() == [t for document in chosen for s in document.sentences for t in s]
@@ -113,16 +113,23 @@ def test_cells_without_documents_have_no_rows(tmp_path: Path):
     assert parts.rows(6, 9).schema == parts.rows(0, 99).schema
 
 
-def test_what_was_read_of_parts_does_not_stay_in_memory(tmp_path: Path):
-    documents = [Tokenized(id=id_of(n), sentences=((7,) * 1000,)) for n in range(2000)]
-    parts = Parts([tmp_path / write_parts(tmp_path, documents)[0]])
-    table = parts.rows(0, NUM_CELLS)
-    before = psutil.Process().memory_full_info().pss
-    parts.gather_lists(table, np.arange(len(table)))
-    after_reading = psutil.Process().memory_full_info().pss
-    parts.release()
-    assert after_reading > before + 3_000_000
-    assert psutil.Process().memory_full_info().pss < before + 2_000_000
+def test_parts_take_neither_memory_nor_descriptors(tmp_path: Path):
+    folders = [tmp_path / str(number) for number in range(40)]
+    for number, folder in enumerate(folders):
+        folder.mkdir()
+        write_parts(
+            folder, [Tokenized(id=id_of(n, number), sentences=((7,) * 500,)) for n in range(500)]
+        )
+    parts = Parts([next(folder.iterdir()) for folder in folders])
+    process = psutil.Process()
+    before, num_descriptors = process.memory_full_info(), process.num_fds()
+    for first in range(0, 500, 20):
+        table = parts.rows(first, first + 20)
+        assert len(parts.gather_lists(table, np.arange(len(table)))[0]) == 40 * 20 * 500
+    after = process.memory_full_info()
+    assert sum(next(folder.iterdir()).stat().st_size for folder in folders) > 20_000_000
+    assert after.pss < before.pss + 10_000_000
+    assert process.num_fds() == num_descriptors
 
 
 def tokens_of(by_id: dict[bytes, Tokenized], table: pa.Table, row: int) -> list[int]:
