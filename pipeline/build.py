@@ -21,7 +21,12 @@ from clozemill.pipeline.notices import build_notices, input_notices, tokenizer_n
 from clozemill.pipeline.plan import make_plan
 from clozemill.pipeline.progress import OnProgress
 from clozemill.pipeline.recipes import mask_rule
-from clozemill.pipeline.reduce import ReduceTask, close_parts, run_reduce_task
+from clozemill.pipeline.reduce import (
+    ReduceReceipt,
+    ReduceTask,
+    close_parts,
+    run_reduce_task,
+)
 from clozemill.pipeline.splits import check_weights
 from clozemill.pipeline.stages import Stages
 from clozemill.pipeline.tasks import Job, map_tasks, reduce_tasks
@@ -135,10 +140,7 @@ def _run(job: Job, stages: Stages) -> BuildReport:
         workspace.make_room()
         tasks = reduce_tasks(job, plan, parts)
         resumed += _resumed_notice("writing", workspace.reduce_dir, tasks)
-        try:
-            reduced = stages.run("writing", run_reduce_task, tasks, unit="tokens")
-        finally:
-            close_parts()  # one worker is this very process
+        reduced = _write(tasks, stages)
         outcome = Outcome(tally=tally, plan=plan, receipts=reduced, seconds=stages.seconds)
         with stages.timed("finishing"):
             manifest = finish(job, outcome)
@@ -162,10 +164,18 @@ def _run(job: Job, stages: Stages) -> BuildReport:
     )
 
 
+def _write(tasks: Sequence[ReduceTask], stages: Stages) -> list[ReduceReceipt]:
+    try:
+        return stages.run("writing", run_reduce_task, tasks, unit="tokens")
+    finally:
+        # With one worker the tasks ran in this process, which would keep all parts mapped.
+        close_parts()
+
+
 def _resumed_notice(
     stage: str, folder: Path, tasks: Sequence[MapTask] | Sequence[ReduceTask]
 ) -> Iterator[str]:
-    """Yield how much of a stage an earlier call has left, by the tasks' receipts."""
+    """Yield how many tasks of a stage have a receipt of an earlier call; each is still checked."""
     num_done = sum((folder / f"{task.name}.json").exists() for task in tasks)
     if num_done:
-        yield f"resumed: {num_done} of {len(tasks)} {stage} tasks were done before."
+        yield f"resumed: {num_done} of {len(tasks)} {stage} tasks have receipts of an earlier call."

@@ -144,8 +144,8 @@ class BuildConfig:
     bucket_tokens: int | None = setting(
         None,
         "instances",
-        "Documents are shuffled and paired within buckets of this size; by default 4 million, or "
-        "an eighth of a smaller corpus.",
+        "Documents are shuffled and paired within buckets of this size; by default an eighth of "
+        "the split, but 2 million at least and 4 million at most.",
     )
 
     format: str = setting("arrow", "layout", "File format of the shards.", ("arrow", "webdataset"))

@@ -66,8 +66,8 @@ class Encoder:
         """Return the ids of sentences that are given as UTF-8.
 
         Args:
-            text: uint8 (B,): the bytes of all sentences, end to end.
-            starts: (S + 1,): where each sentence starts in `text`.
+            text: uint8 (bytes,): all sentences, end to end.
+            starts: int64 (S + 1,): where each starts in `text`, and where the last one ends.
         """
         bare = [
             text[start:end].tobytes().decode().strip(_BLANKS)

@@ -20,7 +20,7 @@ _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}")
 _TEMPORARY_NAME = re.compile(r"\..+\.[0-9]+-[0-9a-f]{8}\.tmp")
 _CHECKSUM = re.compile(r"xxh3-128:[0-9a-f]{32}")
 _CHUNK_BYTES = 1 << 20
-_SENT_AT_ONCE = 8 << 20
+_SEND_BYTES = 8 << 20
 
 
 class HashedFile:
@@ -31,7 +31,7 @@ class HashedFile:
         self._raw = raw
         self._path = path
         self._hash = xxhash.xxh3_128()
-        self._num_sent = 0
+        self._num_sent_bytes = 0
         self.num_bytes = 0
         self.closed = False
 
@@ -43,16 +43,17 @@ class HashedFile:
             raise _cannot_write(self._path, error) from error
         self._hash.update(data)
         self.num_bytes += len(data)
-        if self.num_bytes - self._num_sent >= _SENT_AT_ONCE:
+        if self.num_bytes - self._num_sent_bytes >= _SEND_BYTES:
             self._send()
         return len(data)
 
     def _send(self) -> None:
         """Let the system begin to bring to disk what was written, so that the end waits less."""
         if hasattr(os, "posix_fadvise"):
-            size = self.num_bytes - self._num_sent
-            os.posix_fadvise(self._raw.fileno(), self._num_sent, size, os.POSIX_FADV_DONTNEED)
-        self._num_sent = self.num_bytes
+            # Linux begins to write out what it is told will not be needed.
+            size = self.num_bytes - self._num_sent_bytes
+            os.posix_fadvise(self._raw.fileno(), self._num_sent_bytes, size, os.POSIX_FADV_DONTNEED)
+        self._num_sent_bytes = self.num_bytes
 
     def tell(self) -> int:
         """Return how many bytes were written."""

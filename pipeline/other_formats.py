@@ -1,6 +1,7 @@
 """Files of records that are not read as they are: tables in CSV, and JSON that is no JSON lines."""
 
 import os
+import shlex
 
 _READERS = {".csv": "read_csv", ".tsv": "read_csv", ".json": "read_json"}
 
@@ -19,12 +20,12 @@ def conversion(path: str, ending: str | None = None) -> str | None:
     reader = _READERS.get(ending or own.lower())
     if reader is None:
         return None
-    call = f'duckdb.{reader}("{path}").write_parquet("{stem}.parquet")'
-    return f"python -c 'import duckdb; {call}'"
+    code = f'import duckdb; duckdb.{reader}("{path}").write_parquet("{stem}.parquet")'
+    return f"python -c {shlex.quote(code)}"
 
 
 def whole_json(first_line: str) -> str | None:
-    """Return what a file is whose first line is no record by itself; None: who knows.
+    """Return what a file is whose first line is no record by itself, if that line tells.
 
     >>> whole_json('[{"text": "Tea."},'), whole_json("{"), whole_json('{"text": Tea}')
     ('one JSON array', 'JSON over several lines', None)

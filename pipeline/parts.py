@@ -176,9 +176,9 @@ def list_lengths(column: pa.LargeListArray) -> NDArray[np.int64]:
 
 
 class Parts:
-    """All parts of a build, each mapped when it is first used and kept so.
+    """All parts of a build, each mapped when it is first used and kept so, up to `_MOST_MAPPED`.
 
-    Every bucket asks every part, and most of what that takes is opening one.
+    Every bucket asks every part, and most of the time of that was opening it.
     """
 
     def __init__(self, paths: Sequence[Path]) -> None:
@@ -195,7 +195,8 @@ class Parts:
         tables = []
         for first in range(0, len(self._paths), _PARTS_AT_ONCE):
             numbers = range(first, min(first + _PARTS_AT_ONCE, len(self._paths)))
-            # Beside a piece without rows the others are copied, out of pages that are given back.
+            # One piece alone would stay a view of pages that are given back below; beside one
+            # without rows it is copied.
             pieces = [(first, self._part(first).slice(0, 0))]
             for number in numbers:
                 part = self._part(number)

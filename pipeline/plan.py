@@ -1,8 +1,9 @@
 """The step between the stages: the split, and buckets of documents that are worked on together.
 
 Everything here is a function of the set of documents. A document's *cell* is the first 16 bits
-of its id; a bucket is a run of cells that holds about `bucket_tokens` tokens or an eighth of all,
-each counted as often as it is drawn. Train and validation have buckets of their own.
+of its id; a bucket is a run of cells that holds about `bucket_tokens` tokens (by default, see
+`_tokens_of_bucket`), each counted as often as it is drawn. Train and validation have buckets of
+their own.
 """
 
 import sys
@@ -365,7 +366,7 @@ def _check_enough(counts: _Counts, config: BuildConfig) -> None:
 
 
 def _tokens_of_bucket(num_tokens: int, config: BuildConfig) -> int:
-    """Return about how many tokens a bucket holds; a small corpus is cut finer, for more cores."""
+    """Return about how many tokens a bucket holds; a small split is cut finer, for more cores."""
     if config.bucket_tokens is not None:
         return config.bucket_tokens
     return min(_BUCKET_TOKENS, max(num_tokens // _FEWEST_BUCKETS, _LEAST_TOKENS))

@@ -198,7 +198,7 @@ def close_parts() -> None:
 
 @lru_cache(maxsize=1)
 def _parts(run: str, folder: str, names: tuple[str, ...]) -> Parts:
-    """Return the parts of a run, which a process keeps open from task to task."""
+    """Return the parts of a run, kept open from task to task; `run` only tells runs apart."""
     return Parts([Path(folder) / name for name in names])
 
 

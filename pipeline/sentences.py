@@ -23,7 +23,8 @@ LEAST_WRAPPED_MEAN = 45
 _SENTENCE_END = tuple(".!?:;\"')]\u2026\u201d\u2019")
 _GIVEN = "given"
 _LOW_BITS = np.uint64(0x0101010101010101)
-_BLANK_LINE = re.compile(r"\n[ \t]*\n")  # what no tokenizer makes a token of
+# Blanks and tabs only: other white space may be a token, and belongs to the sentence before it.
+_BLANK_LINE = re.compile(r"\n[ \t]*\n")
 
 
 def sentence_rule(config: BuildConfig) -> str:

@@ -98,7 +98,8 @@ class PretrainingTokenizer:
     def strips_accents(self) -> bool:
         """Whether the normalizer drops accents and other marks that combine."""
         return any(
-            step.get("strip_accents", step["type"] == "StripAccents") for step in self._steps
+            step.get("strip_accents", step["type"] == "StripAccents")
+            for step in map(_effective, self._steps)
         )
 
     @property

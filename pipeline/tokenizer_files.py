@@ -36,7 +36,7 @@ def read_tokenizer(name: str | Path) -> tuple[Json, Json, bool]:
         return _read_folder(path, str(name))
     if path.is_file():
         if path.suffix in _TEXT_ENDINGS:
-            raise _is_text(path)
+            raise _text_error(path)
         return _read_file(path, {})
     if isinstance(name, Path) or path.suffix in {".txt", ".json"} or not _HUB_NAME.fullmatch(name):
         raise TokenizerError(f"there is no tokenizer at {name}; give a folder, a file or a name.")
@@ -104,7 +104,7 @@ def _read_vocabulary(path: Path) -> list[str]:
         raise TokenizerError(f"{path} is not a vocabulary: {error}.") from error
     pieces = [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
     if "[MASK]" not in pieces and any(" " in piece for piece in pieces):
-        raise _is_text(path)
+        raise _text_error(path)
     first_line: dict[str, int] = {}
     for number, piece in enumerate(pieces, 1):
         if not piece:
@@ -118,7 +118,7 @@ def _read_vocabulary(path: Path) -> list[str]:
     return pieces
 
 
-def _is_text(path: Path) -> TokenizerError:
+def _text_error(path: Path) -> TokenizerError:
     return TokenizerError(
         f"{path} is no tokenizer, which is a folder, a vocab.txt or a tokenizer.json; is it your "
         "text? That is named without a flag."

@@ -74,6 +74,10 @@ def _cut(
     ends: NDArray[np.int64],
     sentence_ends: NDArray[np.int64],
 ) -> int:
+    """Write where words start and end; return how many there are.
+
+    Each is written first and counted only if it is one, which needs no branch.
+    """
     base = offsets[0]
     _mark(text, base, offsets[-1], splitting.byte_kinds, splitting.stands_alone, marks)
     num_words = 0
@@ -87,9 +91,9 @@ def _cut(
                 kind = np.int64(marks[place - base])
                 starts[num_words], ends[num_words] = start, place
                 num_words += start < place
-                start = place + 1 + (kind >> 1 & 2)
+                start = place + 1 + (kind >> 1 & 2)  # WIDE takes three bytes
                 starts[num_words], ends[num_words] = place, start
-                num_words += kind >> 1 & 1
+                num_words += kind >> 1 & 1  # ALONE and WIDE are words themselves
         starts[num_words], ends[num_words] = start, end
         num_words += start < end
         sentence_ends[sentence] = num_words

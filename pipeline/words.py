@@ -30,8 +30,8 @@ from clozemill.pipeline.wordtable import WordTable
 
 MAX_WORDS = 1 << 20
 """A word table holds at most so many words, of 16 bytes on average. Real text brings new words
-for ever, so that it starts afresh when it is full. It takes up memory as it fills: 30 MB for the
-140,000 words of 50 MB of English, 110 MB when full of such words."""
+for ever, so that it starts afresh when it is full. It takes up memory as it fills: about
+50 MB for the 140,000 words of 50 MB of English, 130 MB when full of such words."""
 
 _BYTES_PER_WORD = 16
 

@@ -1,8 +1,8 @@
 """Kernels that look words up instead of encoding them: a word table and a trie of pieces.
 
 BERT's WordPiece never looks across white space or ASCII punctuation, so the pieces of a word
-are found once and copied ever after. Nothing here knows Unicode: which bytes end a word is told
-by `Splitting`, and words that are not plain ASCII letters and digits are left to `tokenizers`.
+are found once and copied ever after. Nothing here knows Unicode: `wordcuts` says where words are,
+and those that are not plain ASCII letters and digits are left to `tokenizers`.
 """
 
 from typing import NamedTuple
@@ -26,7 +26,8 @@ class WordTable(NamedTuple):
     """Words seen so far, found by their bytes, and their pieces (W words at most)."""
 
     slots: NDArray[np.uint64]
-    """(power of two >= 2 W, 3): open addressing; a word's key, and its place + 1, 0 if empty."""
+    """(power of two >= 2 W, 3): open addressing; the low and the high half of a word's key, and its
+    place + 1, 0 if empty."""
 
     word_starts: NDArray[np.int64]
     """(W + 1,): where each word starts in `word_bytes`."""
@@ -106,8 +107,8 @@ def _key(text: NDArray[np.uint8], start: int, end: int) -> tuple[np.uint64, np.u
 
 @lean_njit
 def _lowest_bytes(count: int) -> np.uint64:
-    """Return a word whose lowest bytes, up to eight, are all ones."""
-    half = np.uint64(4 * count)  # a shift by 64 is none
+    """Return 64 bits of which the lowest `count` bytes, 0 to 8, are ones."""
+    half = np.uint64(4 * count)  # twice, since a shift by 64 bits is undefined
     return ((_ONE << half) << half) - _ONE
 
 

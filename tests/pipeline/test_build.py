@@ -724,3 +724,34 @@ def test_an_error_in_any_stage_is_one_of_ours(
     with pytest.raises(ClozemillError):
         small_build(corpus, tmp_path / "absent", tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_receipt_of_another_bucket_of_that_name_is_not_trusted(
+    texts: list[str], syllables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, out = write_json_lines(tmp_path / "a.jsonl", texts), tmp_path / "data"
+    with monkeypatch.context() as patch:
+        patch.setattr("clozemill.pipeline.build.finish", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            small_build(source, syllables, out)
+    receipt = out / ".build" / "reduce" / "train-00001.json"
+    record = json.loads(receipt.read_text())
+    record["bucket"]["stop_cell"] -= 1
+    receipt.write_text(json.dumps(record))
+    shard = out / record["shards"][0]["path"]
+    shard.write_bytes(bytes(shard.stat().st_size))
+    small_build(source, syllables, out)
+    small_build(source, syllables, tmp_path / "fresh")
+    assert file_hashes(out) == file_hashes(tmp_path / "fresh")
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="maps are listed by Linux")
+def test_a_build_in_this_process_lets_its_parts_go(
+    texts: list[str], syllables: Path, tmp_path: Path
+) -> None:
+    small_build(write_json_lines(tmp_path / "a.jsonl", texts), syllables, tmp_path / "data")
+    assert str(tmp_path / "data") not in Path("/proc/self/maps").read_text()
+
+
+def interrupt(*arguments: object) -> None:
+    raise KeyboardInterrupt

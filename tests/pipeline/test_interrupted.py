@@ -80,7 +80,10 @@ def test_a_stopped_build_goes_on_where_it_was(
     assert not report.was_finished
     resumed = [notice for notice in report.notices if notice.startswith("resumed: ")]
     assert bool(resumed) == (num_events > 1)
-    assert not resumed or resumed[0] == "resumed: 1 of 1 reading tasks were done before."
+    assert (
+        not resumed
+        or resumed[0] == "resumed: 1 of 1 reading tasks have receipts of an earlier call."
+    )
     assert file_hashes(tmp_path / "out") == expected
     assert {path: path.stat().st_ino for path in before} == before, "made again"
 
