@@ -51,13 +51,13 @@ def _cut(answer: Answer) -> str:
 
 
 def _plain_rows(answer: Answer) -> list[dict[str, Any]]:
-    """Return the rows as they are drawn: texts visible, and sums, decimals in SQL, as integers."""
+    """Return the rows as they are drawn: texts visible, and decimals, as of sums, as numbers."""
     return [{name: _plain(value) for name, value in row.items()} for row in answer.rows.to_pylist()]
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, Decimal):
-        return int(value)
+        return int(value) if value == int(value) else float(value)
     return (visible(value) or _NO_NAME) if isinstance(value, str) else value
 
 

@@ -94,10 +94,10 @@ def test_bands_are_two_standard_deviations_and_points_outside_are_counted(
     outside = num_shown = 0
     for answered in answer_rows(audit, QUESTIONS[title]):
         row, trials = rows[answered[chart.columns[0]]], int(answered["trials"])
-        half = 2 * math.sqrt(answered["variance"])
+        half = 2 * math.sqrt(float(answered["variance"]))
         assert row["rate"] == pytest.approx(answered["observed"] / trials)
-        assert row["low"] * trials == pytest.approx(answered["expected"] - half)
-        assert row["high"] * trials == pytest.approx(answered["expected"] + half)
+        assert row["low"] * trials == pytest.approx(float(answered["expected"]) - half)
+        assert row["high"] * trials == pytest.approx(float(answered["expected"]) + half)
         if answered["expected"] >= 30:
             num_shown += 1
             outside += abs(answered["observed"] - answered["expected"]) > half
