@@ -14,11 +14,11 @@ from clozemill.pipeline import wordtable
 from clozemill.pipeline.errors import TokenizerError
 from clozemill.pipeline.instances import starts_of
 from clozemill.pipeline.tokenizer import PretrainingTokenizer, backend_steps
-from clozemill.pipeline.wordcuts import cut_words
 from clozemill.pipeline.words import (
     MAX_WORDS,
     empty_table,
     is_word_local,
+    look_up_words,
     make_splitting,
     utf8,
     word_rules,
@@ -137,17 +137,12 @@ class WordEncoder(Encoder):
     def _look_up(self, text: NDArray[np.uint8], offsets: NDArray[np.int64]) -> Encoded | None:
         """Return the ids of the first sentences, as many as the table takes; None for none."""
         num_before = int(self._table.sizes[0])
-        cuts = cut_words(text, offsets, self._splitting)
-        word_ids = np.empty(len(cuts.starts), np.int32)
-        num_found = wordtable.find_words(text, cuts, self._table, word_ids)
+        word_ids, word_ends = look_up_words(text, offsets, self._splitting, self._table)
         self._resolve(num_before)
-        done = int(np.searchsorted(cuts.sentence_ends, num_found, "right"))
-        if done == 0:
+        if len(word_ends) == 0:
             self._table = empty_table(self._max_words)
             self._reserved_words.clear()
             return self._look_up(text, offsets) if num_before else None
-        word_ends = cuts.sentence_ends[:done]
-        word_ids = word_ids[: word_ends[-1]]
         self._count_specials(word_ids)
         return self._gather(word_ids, word_ends)
 

@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from clozemill.pipeline.config import BuildConfig
-from clozemill.pipeline.inputs import InputFile, Inputs
+from clozemill.pipeline.figures import count
+from clozemill.pipeline.inputs import Inputs
 from clozemill.pipeline.manifest import Manifest
 from clozemill.pipeline.mask_rules import default_max_predictions
 from clozemill.pipeline.read_records import (
@@ -61,16 +62,12 @@ def input_notices(config: BuildConfig, inputs: Inputs) -> Iterator[str]:
         fraction = config.validation_fraction
         is_set = fraction != BuildConfig().validation_fraction
         yield (
-            f"{_files(inputs.training.files)} read for training and "
-            f"{_files(inputs.validation.files)} for validation"
+            f"{count(len(inputs.training.files), 'file')} read for training and "
+            f"{count(len(inputs.validation.files), 'file')} for validation"
             + (f"; validation_fraction {fraction} is not used." if is_set else ".")
         )
     if inputs.ignored:
         yield _ignored_notice((*config.inputs, *config.validation), inputs.ignored)
-
-
-def _files(files: Sequence[InputFile]) -> str:
-    return f"{len(files):,} file" + "s" * (len(files) != 1)
 
 
 def _ignored_notice(inputs: Sequence[str], ignored: Sequence[str]) -> str:

@@ -11,6 +11,7 @@ import ctypes
 import mmap
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -239,9 +240,14 @@ class Parts:
 
 def _forget_pages(mapped: pa.Buffer) -> None:
     """Take the pages of a mapped file out of this process; they are read again when used."""
+    _madvise()(mapped.address, mapped.size, mmap.MADV_DONTNEED)
+
+
+@lru_cache(maxsize=1)
+def _madvise() -> Any:
     madvise = ctypes.CDLL(None).madvise
     madvise.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
-    madvise(mapped.address, mapped.size, mmap.MADV_DONTNEED)
+    return madvise
 
 
 def _without_lists(pieces: Sequence[tuple[int, pa.RecordBatch]]) -> pa.Table:
@@ -250,9 +256,8 @@ def _without_lists(pieces: Sequence[tuple[int, pa.RecordBatch]]) -> pa.Table:
     names = [name for name in batches[0].schema.names if name not in _LISTS]
     table = pa.Table.from_batches([batch.select(names) for batch in batches]).combine_chunks()
     for name, length_name in _LISTS.items():
-        offsets = [batch[name].offsets.to_numpy() for batch in batches]
-        lengths = np.concatenate([np.diff(each) for each in offsets])
-        starts = np.concatenate([each[:-1] for each in offsets])
+        lengths = np.concatenate([list_lengths(batch[name]) for batch in batches])
+        starts = np.concatenate([batch[name].offsets.to_numpy()[:-1] for batch in batches])
         table = table.append_column(length_name, pa.array(lengths))
         table = table.append_column(f"{name}_start", pa.array(starts))
     numbers = np.repeat([number for number, _ in pieces], list(map(len, batches)))

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from clozemill.pipeline.config import SPLITS, BuildConfig
 from clozemill.pipeline.errors import InputError
+from clozemill.pipeline.figures import count
 from clozemill.pipeline.instances import starts_of
 from clozemill.pipeline.parts import (
     NUM_CELLS,
@@ -334,17 +335,13 @@ def _settle_threshold(
     )
 
 
-def _documents(count: int) -> str:
-    return f"{count} document" + "s" * (count != 1)
-
-
 def _check_enough(counts: _Counts, config: BuildConfig) -> None:
     num_train, num_validation = (int(of_split.sum()) for of_split in counts.documents)
     if num_train < documents_needed(config) and counts.num_held_out:
         raise InputError(
-            f"the train split has {_documents(num_train)}, as validation inputs hold documents out "
-            f"that are also in training inputs, here {counts.num_held_out:,}; name other "
-            "validation inputs, or none for a share of the documents."
+            f"the train split has {count(num_train, 'document')}, as validation inputs hold "
+            f"documents out that are also in training inputs, here {counts.num_held_out:,}; name "
+            "other validation inputs, or none for a share of the documents."
         )
     if num_train == 0 and num_validation == 0:
         by_weight = "--source-weight, " if any(w < 1 for _, w in config.source_weight) else ""
@@ -353,11 +350,11 @@ def _check_enough(counts: _Counts, config: BuildConfig) -> None:
             f"min_document_sentences {config.min_document_sentences}; check the inputs and "
             "--text-field."
         )
-    for split, count in (("train", num_train), ("validation", num_validation)):
+    for split, num_documents in (("train", num_train), ("validation", num_validation)):
         is_wanted = split == "train" or config.validation
-        if is_wanted and count < documents_needed(config):
+        if is_wanted and num_documents < documents_needed(config):
             raise InputError(
-                f"the {split} split has {_documents(count)}, and a random B must "
+                f"the {split} split has {count(num_documents, 'document')}, and a random B must "
                 "come from another document; add documents (with --layout lines or sentences one "
                 "file can hold many), or use --recipe roberta-full, which makes no pairs."
                 if config.has_pairs

@@ -16,14 +16,12 @@ from dataclasses import dataclass
 import numpy as np
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
-from clozemill.pipeline import wordtable
 from clozemill.pipeline.encode import make_encoder
 from clozemill.pipeline.errors import TokenizerError
 from clozemill.pipeline.tokenizer import PretrainingTokenizer, make_tokenizer
 from clozemill.pipeline.tokenizer_files import MAX_WORD_CHARACTERS, wordpiece_state
 from clozemill.pipeline.vocab_settings import VocabularySettings
-from clozemill.pipeline.wordcuts import cut_words
-from clozemill.pipeline.words import empty_table, make_splitting, utf8, word_rules
+from clozemill.pipeline.words import empty_table, look_up_words, make_splitting, utf8, word_rules
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 """Ids 0 to 4 of every vocabulary trained here."""
@@ -159,15 +157,11 @@ class _WordCounter:
     def _count(self, texts: list[str]) -> None:
         text, offsets = utf8(texts)
         while len(offsets) > 1:
-            cuts = cut_words(text, offsets, self._splitting)
-            word_ids = np.empty(len(cuts.starts), np.int32)
-            num_found = wordtable.find_words(text, cuts, self._table, word_ids)
-            ends = cuts.sentence_ends
-            done = int(np.searchsorted(ends, num_found, "right"))
-            if done:
-                found = np.bincount(word_ids[: ends[done - 1]])
-                self._in_table[: len(found)] += found
-            if done < len(ends):
+            word_ids, word_ends = look_up_words(text, offsets, self._splitting, self._table)
+            done = len(word_ends)
+            found = np.bincount(word_ids)
+            self._in_table[: len(found)] += found
+            if done < len(offsets) - 1:
                 if not self._in_table.any():
                     # One text with more words than the table holds.
                     whole = text[offsets[0] : offsets[1]].tobytes().decode()

@@ -26,7 +26,7 @@ from tokenizers import models
 from clozemill.pipeline import wordcuts
 from clozemill.pipeline.tokenizer import PretrainingTokenizer, backend_steps
 from clozemill.pipeline.wordcuts import Splitting
-from clozemill.pipeline.wordtable import WordTable
+from clozemill.pipeline.wordtable import WordTable, find_words
 
 MAX_WORDS = 1 << 20
 """A word table holds at most so many words, of 16 bytes on average. Real text brings new words
@@ -106,6 +106,28 @@ def empty_table(max_words: int = MAX_WORDS) -> WordTable:
         pieces=np.empty(_BYTES_PER_WORD * max_words, np.uint32),
         sizes=np.zeros(2, np.int64),
     )
+
+
+def look_up_words(
+    text: NDArray[np.uint8], offsets: NDArray[np.int64], splitting: Splitting, table: WordTable
+) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """Return the words of the first sentences, as many as the table has room for, and their ends.
+
+    Args:
+        text: UTF-8 bytes that hold all sentences.
+        offsets: (S + 1,): where each sentence starts in `text`, and where the last one ends.
+        splitting: Where words end.
+        table: Changed in place: unseen words are added, still without pieces.
+
+    Returns:
+        The words' places in the table, end to end; and where those of each sentence end.
+    """
+    cuts = wordcuts.cut_words(text, offsets, splitting)
+    word_ids = np.empty(len(cuts.starts), np.int32)
+    num_found = find_words(text, cuts, table, word_ids)
+    num_done = int(np.searchsorted(cuts.sentence_ends, num_found, "right"))
+    word_ends = cuts.sentence_ends[:num_done]
+    return word_ids[: word_ends[-1] if num_done else 0], word_ends
 
 
 def utf8(sentences: Sequence[str]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
