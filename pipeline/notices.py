@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from clozemill.pipeline.config import BuildConfig
-from clozemill.pipeline.figures import count
+from clozemill.pipeline.figures import count, percent
 from clozemill.pipeline.inputs import Inputs
 from clozemill.pipeline.manifest import Manifest
 from clozemill.pipeline.mask_rules import default_max_predictions
@@ -118,8 +118,9 @@ def _record_notices(config: BuildConfig, records: dict[str, int]) -> Iterator[st
         f"{records[fate]} {meaning}" for fate, meaning in _LEFT_OUT.items() if records.get(fate)
     ]
     if left_out:
-        count = records["records_read"] - num_documents
-        yield f"{count:,} of {records['records_read']:,} records are in no document: " + (
+        num_records = records["records_read"]
+        yield (
+            f"{num_records - num_documents:,} of {num_records:,} records are in no document: "
             f"{', '.join(left_out)}."
         )
     if records.get(REPLACED_UTF8):
@@ -141,7 +142,7 @@ def _mask_notices(config: BuildConfig, manifest: Manifest) -> Iterator[str]:
         yield (
             f"max_predictions_per_seq {cap} is below the {wanted} that masked_lm_prob "
             f"{config.masked_lm_prob} asks for at {config.max_seq_length} tokens: "
-            f"{masks['selected'] / masks['maskable']:.1%} of the tokens are selected."
+            f"{percent(masks['selected'] / masks['maskable'])} of the tokens are selected."
         )
 
 
@@ -153,10 +154,10 @@ def _label_notices(config: BuildConfig, manifest: Manifest) -> Iterator[str]:
     if share < LEAST_NEXT_SHARE:
         forced = counts["forced_random"] / counts["all"]
         yield (
-            f"WARNING: only {share:.1%} of the pairs are next sentences, as {forced:.1%} come from "
-            "a chunk of one sentence, which can only have a random B. Next-sentence prediction can "
-            "hardly be learnt from this: check where documents end (--layout), or use --recipe "
-            "roberta-full."
+            f"WARNING: only {percent(share)} of the pairs are next sentences, as "
+            f"{percent(forced)} come from a chunk of one sentence, which can only have a random "
+            "B. Next-sentence prediction can hardly be learnt from this: check where documents end "
+            "(--layout), or use --recipe roberta-full."
         )
 
 
@@ -166,22 +167,22 @@ def _token_notices(
     passes = manifest.ledger["pass_tokens"]["train"]
     if passes.get("cut", 0) > MOST_CUT_SHARE * passes["own"]:
         yield (
-            f"{passes['cut'] / passes['own']:.1%} of the tokens are in no instance, as sentences "
-            f"are long for max_seq_length {config.max_seq_length} and pairs are cut to it: raise "
-            "it, check --layout and --language, or use --recipe roberta-full."
+            f"{percent(passes['cut'] / passes['own'])} of the tokens are in no instance, as "
+            f"sentences are long for max_seq_length {config.max_seq_length} and pairs are cut to "
+            "it: raise it, check --layout and --language, or use --recipe roberta-full."
         )
     lost = passes.get("dropped", 0) + passes.get("truncated", 0)
     if lost > MOST_LOST_SHARE * passes["own"]:
         yield (
-            f"{lost / passes['own']:.1%} of the tokens are in no instance: sentences too long for "
-            "one were dropped or truncated; --long-sentences split keeps them."
+            f"{percent(lost / passes['own'])} of the tokens are in no instance: sentences too long "
+            "for one were dropped or truncated; --long-sentences split keeps them."
         )
     tokens = sum(sum(f.values()) for f in manifest.ledger["document_tokens"].values())
     unknown = sum(sum(f.values()) for f in manifest.ledger["unknown_tokens"].values())
     if unknown > MOST_UNKNOWN_SHARE * tokens:
         yield (
-            f"{unknown / tokens:.1%} of the tokens are [UNK]: the tokenizer does not know this "
-            "text's characters or words; train one with clozemill vocab."
+            f"{percent(unknown / tokens)} of the tokens are [UNK]: the tokenizer does not know "
+            "this text's characters or words; train one with clozemill vocab."
         )
     if num_special_in_text:
         yield f"{num_special_in_text} special tokens in running text became [UNK]."

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.errors import ConfigError
+from clozemill.pipeline.figures import percent
 from clozemill.pipeline.inputs import Listing, check_unchanged, list_config_inputs
 from clozemill.pipeline.out_folder import check_out
 from clozemill.pipeline.progress import OnProgress, Progress
@@ -62,9 +63,9 @@ def vocabulary_notices(settings: VocabularySettings, report: VocabularyReport) -
     """Yield a line for everything about a vocabulary that its user may not expect."""
     if report.lost_marks_share > MOST_LOST_MARKS_SHARE:
         yield (
-            f"{report.lost_marks_share:.1%} of the letters lose a mark with which they are other "
-            "letters, such as a vowel sign, and not only accents; use --no-strip-accents or "
-            "--cased."
+            f"{percent(report.lost_marks_share)} of the letters lose a mark with which they are "
+            "other letters, such as a vowel sign, and not only accents; use --no-strip-accents "
+            "or --cased."
         )
     if report.vocab_size < settings.vocab_size:
         yield (
@@ -77,7 +78,7 @@ def vocabulary_notices(settings: VocabularySettings, report: VocabularyReport) -
             if report.left_out
             else "words of more than 100 characters are; put blanks between its words."
         )
-        yield f"{report.unk_share:.1%} of the tokens of the text are [UNK]: {reason}"
+        yield f"{percent(report.unk_share)} of the tokens of the text are [UNK]: {reason}"
 
 
 def _texts(

@@ -45,6 +45,20 @@ class WordTable(NamedTuple):
     """(2,): how many words there are, and how many pieces."""
 
 
+class _Word(NamedTuple):
+    """A word in a text, and what it is found by."""
+
+    start: int
+    """Its first byte."""
+
+    end: int
+    """The byte after its last."""
+
+    low: np.uint64
+    high: np.uint64
+    """Its key: up to fifteen bytes are their own, and longer ones a hash; the top byte tells."""
+
+
 class Trie(NamedTuple):
     """The vocabulary's pieces of ASCII letters and digits; node 0 opens a word, 1 continues it."""
 
@@ -74,35 +88,34 @@ def find_words(
         How many words were looked up; fewer than W if the table became full.
     """
     for i in range(len(cuts.starts)):
-        start, end = cuts.starts[i], cuts.ends[i]
-        low, high = _key(text, start, end)
-        slot = _slot(text, start, low, high, end - start, table)
-        if table.slots[slot, 2] == 0 and not _add(text, start, end, low, high, slot, table):
+        word = _word(text, cuts.starts[i], cuts.ends[i])
+        slot = _slot(text, word, table)
+        if table.slots[slot, 2] == 0 and not _add(text, word, slot, table):
             return i
         word_ids[i] = table.slots[slot, 2] - _ONE
     return len(cuts.starts)
 
 
 @lean_njit
-def _key(text: NDArray[np.uint8], start: int, end: int) -> tuple[np.uint64, np.uint64]:
-    """Return a word itself if it has up to fifteen bytes, else a hash; the top byte tells."""
+def _word(text: NDArray[np.uint8], start: int, end: int) -> _Word:
+    """Return the word with its key."""
     length = end - start
     if length <= _SHORT and start + 16 <= len(text):
         low = load_word(text, start) & _lowest_bytes(min(length, 8))
         high = load_word(text, start + 8) & _lowest_bytes(max(length, 8) - 8)
-        return low, high | np.uint64(length) << np.uint64(56)
+        return _Word(start, end, low, high | np.uint64(length) << np.uint64(56))
     low = high = np.uint64(0)
     if length <= _SHORT:
         for place in range(end - 1, start + 7, -1):
             high = high << np.uint64(8) | np.uint64(text[place])
         for place in range(min(end, start + 8) - 1, start - 1, -1):
             low = low << np.uint64(8) | np.uint64(text[place])
-        return low, high | np.uint64(length) << np.uint64(56)
+        return _Word(start, end, low, high | np.uint64(length) << np.uint64(56))
     for place in range(start, end - 8, 8):
         low = (low ^ load_word(text, place)) * _PRIME
         low ^= low >> np.uint64(32)
     low = (low ^ load_word(text, end - 8)) * _PRIME
-    return low ^ low >> np.uint64(32), _LONG
+    return _Word(start, end, low ^ low >> np.uint64(32), _LONG)
 
 
 @lean_njit
@@ -113,23 +126,16 @@ def _lowest_bytes(count: int) -> np.uint64:
 
 
 @lean_njit
-def _slot(
-    text: NDArray[np.uint8],
-    start: int,
-    low: np.uint64,
-    high: np.uint64,
-    length: int,
-    table: WordTable,
-) -> np.uint64:
+def _slot(text: NDArray[np.uint8], word: _Word, table: WordTable) -> np.uint64:
     """Return the slot of a word, or the empty one where it would go."""
     slots = table.slots
     mask = np.uint64(len(slots) - 1)
-    slot = ((low ^ high * _PRIME) * _MIX) >> np.uint64(32) & mask
+    slot = ((word.low ^ word.high * _PRIME) * _MIX) >> np.uint64(32) & mask
     while slots[slot, 2] != 0:
         if (
-            slots[slot, 0] == low
-            and slots[slot, 1] == high
-            and (high < _LONG or _is_same(text, start, length, slots[slot, 2] - _ONE, table))
+            slots[slot, 0] == word.low
+            and slots[slot, 1] == word.high
+            and (word.high < _LONG or _is_same(text, word, table, slots[slot, 2] - _ONE))
         ):
             break
         slot = (slot + _ONE) & mask
@@ -137,42 +143,34 @@ def _slot(
 
 
 @lean_njit
-def _is_same(
-    text: NDArray[np.uint8], start: int, length: int, word: np.uint64, table: WordTable
-) -> bool:
+def _is_same(text: NDArray[np.uint8], word: _Word, table: WordTable, known: np.uint64) -> bool:
     """Compare a word of eight bytes or more with one in the table."""
-    first = table.word_starts[word]
-    if table.word_starts[word + _ONE] - first != length:
+    first = table.word_starts[known]
+    length = word.end - word.start
+    if table.word_starts[known + _ONE] - first != length:
         return False
     for place in range(0, length - 8, 8):
-        if load_word(text, start + place) != load_word(table.word_bytes, first + place):
+        if load_word(text, word.start + place) != load_word(table.word_bytes, first + place):
             return False
     last = length - 8
-    return bool(load_word(text, start + last) == load_word(table.word_bytes, first + last))
+    return bool(load_word(text, word.start + last) == load_word(table.word_bytes, first + last))
 
 
 @lean_njit
-def _add(
-    text: NDArray[np.uint8],
-    start: int,
-    end: int,
-    low: np.uint64,
-    high: np.uint64,
-    slot: np.uint64,
-    table: WordTable,
-) -> bool:
+def _add(text: NDArray[np.uint8], word: _Word, slot: np.uint64, table: WordTable) -> bool:
     """Add a word at an empty slot; return whether there was room."""
-    word = table.sizes[0]
-    first = table.word_starts[word]
-    if word + 2 > len(table.word_starts) or first + end - start > len(table.word_bytes):
+    number = table.sizes[0]
+    first = table.word_starts[number]
+    last = first + word.end - word.start
+    if number + 2 > len(table.word_starts) or last > len(table.word_bytes):
         return False
-    for place in range(start, end):
-        table.word_bytes[first + place - start] = text[place]
-    table.word_starts[word + 1] = first + end - start
-    table.sizes[0] = word + 1
-    table.slots[slot, 0] = low
-    table.slots[slot, 1] = high
-    table.slots[slot, 2] = np.uint64(word + 1)
+    for place in range(word.start, word.end):
+        table.word_bytes[first + place - word.start] = text[place]
+    table.word_starts[number + 1] = last
+    table.sizes[0] = number + 1
+    table.slots[slot, 0] = word.low
+    table.slots[slot, 1] = word.high
+    table.slots[slot, 2] = np.uint64(number + 1)
     return True
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from tests.pipeline.small_parts import Tokenized, id_of, random_documents, write_parts
 
+from clozemill.pipeline import census
 from clozemill.pipeline import plan as planning
 from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.errors import InputError
@@ -82,7 +83,7 @@ def test_a_plan_does_not_depend_on_how_documents_lie_in_parts(tmp_path: Path):
 
 def test_documents_are_counted_in_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     whole = plan_of(tmp_path, CORPUS[:100], CORPUS[100:])
-    monkeypatch.setattr(planning, "_DOCUMENTS_AT_ONCE", 50)
+    monkeypatch.setattr(census, "_DOCUMENTS_AT_ONCE", 50)
     assert plan_of(tmp_path, CORPUS[:100], CORPUS[100:]) == whole
 
 
