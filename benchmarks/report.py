@@ -5,6 +5,7 @@ python -m benchmarks.report FILE.json...
 
 import itertools
 import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,6 +77,10 @@ class Report:
 
     machine: dict[str, Any]
     cases: tuple[Case, ...]
+
+
+def _key(case: Case) -> tuple[str, int, int]:
+    return case.tier, case.workers, case.variants
 
 
 def _rate(run: BuildRun | PeerRun) -> float:
@@ -189,6 +194,12 @@ def main(files: tuple[Path, ...]) -> None:
     """Print the tables of saved runs of one machine, joined."""
     reports = [read_report(json.loads(file.read_text())) for file in files]
     cases = tuple(case for report in reports for case in report.cases)
+    repeated = [key for key, times in Counter(map(_key, cases)).items() if times > 1]
+    if repeated:
+        tier, workers, variants = repeated[0]
+        raise click.UsageError(
+            f"tier {tier}, {workers} workers, {variants} variants is there twice; leave one out."
+        )
     click.echo(markdown(Report(machine=reports[0].machine, cases=cases)))
 
 

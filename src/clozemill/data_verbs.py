@@ -29,6 +29,7 @@ from clozemill.printing import (
 )
 
 if TYPE_CHECKING:
+    from clozemill.pipeline.config import BuildConfig
     from clozemill.pipeline.dataset import Dataset
 
 COMMANDLINE = click.core.ParameterSource.COMMANDLINE
@@ -79,18 +80,23 @@ def build(
         from clozemill.progress_bars import progress_bar
 
     if dry_run:
-        from clozemill.pipeline.estimate import estimate_build
-
-        estimate = estimate_build(config)
-        for notice in estimate.notices:
-            tell(f"notice: {notice}")
-        return show(data_tables.estimate_printout(estimate), is_json)
+        return _show_estimate(config, is_json)
     with progress_bar(is_shown=not quiet) as on_progress:
         report = run_build(config, on_progress=on_progress)
     for notice in report.notices:
         tell(f"notice: {notice}")
     show(data_tables.build_printout(report, config.out), is_json)
     return None
+
+
+def _show_estimate(config: "BuildConfig", is_json: bool) -> None:
+    from clozemill import data_tables
+    from clozemill.pipeline.estimate import estimate_build
+
+    estimate = estimate_build(config)
+    for notice in estimate.notices:
+        tell(f"notice: {notice}")
+    show(data_tables.estimate_printout(estimate), is_json)
 
 
 @click.command(
