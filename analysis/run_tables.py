@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from clozemill.analysis.rows import Rows
 from clozemill.analysis.runs import TRAIN, VIEWS_OF_RUNS, TrainingRun
 from clozemill.pipeline.dataset import Dataset
+from clozemill.pipeline.json_records import to_json
 from clozemill.train.config import steps_per_epoch
-from clozemill.train.json_records import to_json
 from clozemill.train.metrics import EvaluationRow, Row, StartRow, TrainRow
 from clozemill.train.order import BatchOrder, micro_batches_of
 from clozemill.train.reader import InstanceReader

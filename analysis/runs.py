@@ -9,9 +9,9 @@ from typing import Any
 
 from clozemill.pipeline.dataset import Dataset
 from clozemill.pipeline.errors import RunError
+from clozemill.pipeline.json_records import from_json, parse_object
 from clozemill.train.config import PretrainConfig
 from clozemill.train.facts import CHECKPOINTS_NAME, RunFacts, RunRecord, dataset_facts, read_run
-from clozemill.train.json_records import from_json, parse_object
 from clozemill.train.metrics import METRICS_NAME, Row, read_metrics
 from clozemill.train.variants import VariantSchedule
 
@@ -112,7 +112,7 @@ def _check_dataset(name: str, facts: RunFacts, dataset: Dataset) -> None:
 def _saved(checkpoints: Path) -> Iterator[tuple[int, RunFacts]]:
     """Yield step and facts of each checkpoint that is left."""
     for path in sorted(checkpoints.glob("step-*/state.json")):
-        state = parse_object(path.read_bytes(), str(path)).get("state")
+        state = parse_object(path.read_bytes(), str(path), error=RunError).get("state")
         if not isinstance(state, dict) or not isinstance(state.get("step"), int):
             raise RunError(f"{path} does not say its step; delete the checkpoint.")
-        yield state["step"], from_json(RunFacts, state.get("facts"), str(path))
+        yield state["step"], from_json(RunFacts, state.get("facts"), str(path), error=RunError)

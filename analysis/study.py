@@ -11,7 +11,7 @@ from clozemill.analysis.study_records import STUDY_NAME
 from clozemill.analysis.study_run import Train, open_study
 from clozemill.pipeline.dataset import open_dataset
 from clozemill.pipeline.files import write_json
-from clozemill.train.json_records import to_json
+from clozemill.pipeline.json_records import to_json
 
 OnTraining: TypeAlias = Callable[[Training, int, int], None]
 """Told each training that is due, its number from 1, and how many there are."""

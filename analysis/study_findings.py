@@ -25,7 +25,7 @@ from clozemill.analysis.study_statistics import (
 )
 from clozemill.pipeline.dataset import Dataset
 from clozemill.pipeline.errors import RunError
-from clozemill.train.json_records import from_json, read_object
+from clozemill.pipeline.json_records import from_json, read_object
 
 PRIMARY = "mlm_loss"
 """The measure that verdicts are about; the others are shown beside it."""
@@ -307,7 +307,8 @@ def read_findings(folder: Path) -> Findings:
         is_begun = (folder / PLAN_NAME).exists()
         remedy = "the study is not done; go on with its compare" if is_begun else "name its folder"
         raise RunError(f"{folder} has no {STUDY_NAME}: {remedy}.")
-    return from_json(Findings, read_object(path, format_version=FORMAT_VERSION), str(path))
+    table = read_object(path, format_version=FORMAT_VERSION, error=RunError)
+    return from_json(Findings, table, str(path), error=RunError)
 
 
 def read_findings_of(dataset: Dataset, folder: Path) -> Findings:

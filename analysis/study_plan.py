@@ -17,8 +17,8 @@ from clozemill import __version__
 from clozemill.analysis.study_records import FORMAT_VERSION, PLAN_NAME, PlanRecord
 from clozemill.pipeline.dataset import Dataset
 from clozemill.pipeline.errors import ConfigError, RunError
+from clozemill.pipeline.json_records import from_json, read_object
 from clozemill.train.config import PretrainConfig, steps_per_epoch
-from clozemill.train.json_records import from_json, read_object
 
 VARIANTS_PER_SEED = 2**20
 """Distance of the first variants of two seeds: more epochs than anybody trains."""
@@ -233,8 +233,8 @@ def read_plan(folder: Path) -> PlanRecord | None:
     path = folder / PLAN_NAME
     if not path.exists():
         return None
-    table = read_object(path, format_version=FORMAT_VERSION)
-    return from_json(PlanRecord, table, str(path))
+    table = read_object(path, format_version=FORMAT_VERSION, error=RunError)
+    return from_json(PlanRecord, table, str(path), error=RunError)
 
 
 def check_same_plan(saved: PlanRecord, now: PlanRecord, folder: Path) -> None:

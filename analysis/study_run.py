@@ -36,13 +36,13 @@ from clozemill.analysis.study_records import (
 )
 from clozemill.pipeline.errors import RunError
 from clozemill.pipeline.files import is_temporary, write_json
+from clozemill.pipeline.json_records import from_json, read_object, to_json
 from clozemill.pipeline.lock import lock_file
 from clozemill.pipeline.out_folder import check_out
 from clozemill.train.checkpoints import find_latest, step_of
 from clozemill.train.config import PretrainConfig
 from clozemill.train.facts import CHECKPOINTS_NAME, read_run
 from clozemill.train.forks import fork_run
-from clozemill.train.json_records import from_json, read_object, to_json
 from clozemill.train.metrics import (
     METRICS_NAME,
     EvaluationRow,
@@ -145,8 +145,8 @@ class StudyFolder:
         path = self._result_path(training)
         if not path.exists():
             return None
-        table = read_object(path, format_version=FORMAT_VERSION)
-        return from_json(ArmResult, table, str(path))
+        table = read_object(path, format_version=FORMAT_VERSION, error=RunError)
+        return from_json(ArmResult, table, str(path), error=RunError)
 
     def results(self) -> tuple[ArmResult, ...]:
         """Return the results of all trainings that are done."""

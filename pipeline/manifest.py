@@ -4,7 +4,6 @@ import dataclasses
 import json
 import os
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from clozemill.pipeline.config import SPLITS, BuildConfig, Kind
 from clozemill.pipeline.errors import ConfigError, DatasetError
 from clozemill.pipeline.files import atomic_file, has_utf8_name, open_regular, printable
 from clozemill.pipeline.fingerprints import Fingerprints
+from clozemill.pipeline.json_records import from_json, parse_object
 from clozemill.pipeline.other_folders import other_folder
 from clozemill.pipeline.shards import DocumentsFile, Shard
 from clozemill.pipeline.tokenizer import ROLES
@@ -195,22 +195,23 @@ def read_manifest(folder: Path) -> Manifest:
 
 def parse_manifest(data: bytes, where: str) -> Manifest:
     """Return the manifest in the bytes, with every key and type checked; `where` is for errors."""
-    try:
-        table = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise DatasetError(f"{where} is not JSON ({error}); copy the dataset again.") from error
-    version = table.get("format_version") if isinstance(table, dict) else None
-    if not _is_int(version):
+    table = parse_object(data, where, error=_damaged)
+    version = table.get("format_version")
+    if not isinstance(version, int):
         raise DatasetError(f"{where} is not the manifest of a clozemill dataset.")
     if version != FORMAT_VERSION:
+        writer = table.get("package_version")
         raise DatasetError(
             f"{where} has format version {version}, but this clozemill reads {FORMAT_VERSION}; "
-            "install the clozemill that wrote it"
-            + (f" ({table['package_version']})." if _is_text(table.get("package_version")) else ".")
+            f"install the clozemill that wrote it{f' ({writer!s:.60})' if writer else ''}."
         )
-    manifest: Manifest = _record(Manifest, table, where)
+    manifest = from_json(Manifest, table, where, error=_damaged)
     _check_whole(manifest, where)
     return manifest
+
+
+def _damaged(what: str) -> DatasetError:
+    return DatasetError(f"{what.removesuffix('.')}; copy the dataset again.")
 
 
 def _no_manifest(folder: Path) -> str:
@@ -229,131 +230,38 @@ def _no_manifest(folder: Path) -> str:
 def _check_whole(manifest: Manifest, where: str) -> None:
     """Raise `DatasetError` unless the parts of the manifest agree with each other."""
     longest = manifest.configuration.get("max_seq_length")
-    place = f"{where}: configuration.max_seq_length"
-    if not 3 <= _int(longest, place) < 2**16:
-        raise _wrong(longest, "a length below 65,536", place)
+    if not isinstance(longest, int) or not 3 <= longest < 2**16:
+        raise _damaged(
+            f"{where}: configuration.max_seq_length is {longest!r:.60}; it must be a length from 3 "
+            "to 65,535"
+        )
     if not _FINGERPRINT.fullmatch(manifest.fingerprints.instances):
-        raise _wrong(manifest.fingerprints.instances, "32 hex digits", f"{where}: fingerprints")
+        raise _damaged(
+            f"{where}: fingerprints.instances is {manifest.fingerprints.instances!r:.60}; it must "
+            "be 32 hex digits"
+        )
     for role in ROLES:
         if manifest.tokenizer.special_ids.get(role, -1) not in range(manifest.tokenizer.vocab_size):
-            raise DatasetError(f"{where} has no id for the {role} token; copy the dataset again.")
+            raise _damaged(f"{where} has no id for the {role} token")
     for name, entry in manifest.splits.items():
         if name not in SPLITS:
-            raise DatasetError(f"{where} has the unknown split {name!r}; copy the dataset again.")
+            raise _damaged(f"{where} has the unknown split {name!r:.60}")
         shards = manifest.shards_of(name)
         rows = sum(shard.num_instances for shard in shards)
         tokens = sum(shard.num_tokens for shard in shards)
         if (rows, tokens) != (entry.num_instances, entry.num_tokens):
-            raise DatasetError(
+            raise _damaged(
                 f"{where} gives {name} {entry.num_instances} instances of {entry.num_tokens} "
-                f"tokens, but its shards have {rows} of {tokens}; copy the dataset again."
+                f"tokens, but its shards have {rows} of {tokens}"
             )
+        if entry.num_variants < 0:
+            raise _damaged(f"{where} gives {name} {entry.num_variants} variants")
     for shard in manifest.shards:
         if shard.split not in manifest.splits:
-            raise DatasetError(
-                f"{where} puts {shard.path} into the split {shard.split!r}, which it does not "
-                "describe; copy the dataset again."
+            raise _damaged(
+                f"{where} puts {shard.path} into the split {shard.split!r:.60}, which it does not "
+                "describe"
             )
     paths = [file.path for file in manifest.files]
     if len(set(paths)) < len(paths):
-        raise DatasetError(f"{where} names a file twice; copy the dataset again.")
-
-
-def _record(kind: type[Any], table: Any, where: str) -> Any:
-    """Return the record that a JSON object stands for; unknown and missing keys are errors."""
-    if not isinstance(table, dict):
-        raise DatasetError(f"{where} has {table!r:.60} in place of an object; copy it again.")
-    names = {item.name for item in dataclasses.fields(kind)}
-    unknown, missing = sorted(set(table) - names), sorted(names - set(table))
-    if unknown or missing:
-        what = f"the unknown key {unknown[0]!r}" if unknown else f"no key {missing[0]!r}"
-        raise DatasetError(f"{where} has {what}; copy the dataset again.")
-    values = {}
-    for item in dataclasses.fields(kind):
-        values[item.name] = _PARSERS[str(item.type)](table[item.name], f"{where}: {item.name}")
-    return kind(**values)
-
-
-def _wrong(value: Any, expected: str, where: str) -> DatasetError:
-    return DatasetError(f"{where} is {value!r:.60}; it must be {expected}. Copy the dataset again.")
-
-
-def _is_int(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _int(value: Any, where: str) -> int:
-    if not _is_int(value) or not 0 <= value < 2**63:
-        raise _wrong(value, "a whole number from 0", where)
-    return int(value)
-
-
-def _text(value: Any, where: str) -> str:
-    if not _is_text(value) or not _is_encodable(value):
-        raise _wrong(value, "a text", where)
-    return str(value)
-
-
-def _is_encodable(text: str) -> bool:
-    """Return whether the text has no half of a surrogate pair, which JSON can smuggle in."""
-    return not any("\ud800" <= char <= "\udfff" for char in text)
-
-
-def _list(value: Any, where: str) -> list[Any]:
-    if not isinstance(value, list):
-        raise _wrong(value, "a list", where)
-    return value
-
-
-def _table(value: Any, where: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise _wrong(value, "an object", where)
-    return value
-
-
-def _table_of(parse: Callable[[Any, str], Any]) -> Callable[[Any, str], dict[str, Any]]:
-    def parse_table(value: Any, where: str) -> dict[str, Any]:
-        table = _table(value, where)
-        return {name: parse(entry, f"{where}.{name}") for name, entry in table.items()}
-
-    return parse_table
-
-
-def _tuple_of(parse: Callable[[Any, str], Any]) -> Callable[[Any, str], tuple[Any, ...]]:
-    def parse_tuple(value: Any, where: str) -> tuple[Any, ...]:
-        return tuple(
-            parse(entry, f"{where}[{place}]") for place, entry in enumerate(_list(value, where))
-        )
-
-    return parse_tuple
-
-
-def _record_of(kind: type[Any]) -> Callable[[Any, str], Any]:
-    return lambda value, where: _record(kind, value, where)
-
-
-def _member(value: Any, where: str) -> tuple[int, int]:
-    if len(_list(value, where)) != 2:
-        raise _wrong(value, "an offset and a size", where)
-    return _int(value[0], where), _int(value[1], where)
-
-
-_PARSERS: dict[str, Callable[[Any, str], Any]] = {
-    str(int): _int,
-    str(str): _text,
-    str(dict[str, Any]): _table,
-    str(dict[str, str]): _table_of(_text),
-    str(dict[str, int]): _table_of(_int),
-    str(dict[str, SplitEntry]): _table_of(_record_of(SplitEntry)),
-    str(tuple[str, ...]): _tuple_of(_text),
-    str(tuple[tuple[int, int], ...]): _tuple_of(_member),
-    str(tuple[Shard, ...]): _tuple_of(_record_of(Shard)),
-    str(tuple[DocumentsFile, ...]): _tuple_of(_record_of(DocumentsFile)),
-    str(Fingerprints): _record_of(Fingerprints),
-    str(TokenizerEntry): _record_of(TokenizerEntry),
-}
-"""How a field of each type is read from JSON; a new type without an entry fails every test."""
+        raise _damaged(f"{where} names a file twice")

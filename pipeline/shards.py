@@ -110,8 +110,8 @@ class DocumentsFile:
 def _check_name(path: str, suffixes: tuple[str, ...]) -> None:
     if not is_plain_name(path) or not path.endswith(suffixes):
         raise DatasetError(
-            f"the manifest names the file {path!r}; only {' and '.join(suffixes)} files directly "
-            "in the dataset's folder are read. Get the manifest again from where it came."
+            f"names the file {path!r}, but only {' and '.join(suffixes)} files directly in the "
+            "dataset's folder are read"
         )
 
 
@@ -121,9 +121,7 @@ def _check_entry(path: str, sizes: tuple[int, ...], checksum: str) -> None:
 
 
 def _bad_entry(path: str, what: str) -> DatasetError:
-    return DatasetError(
-        f"the manifest's entry for {path} has {what}; get the manifest again from where it came."
-    )
+    return DatasetError(f"gives {path} {what}")
 
 
 def write_shard(

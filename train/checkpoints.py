@@ -20,8 +20,8 @@ from clozemill.pipeline.files import (
     file_checksum,
     is_temporary,
 )
+from clozemill.pipeline.json_records import canonical_json, from_json, read_object, to_json
 from clozemill.train.facts import RunFacts
-from clozemill.train.json_records import canonical_json, from_json, read_object, to_json
 from clozemill.train.tensors import Tensors, read_tensors, write_tensors
 from clozemill.train.window import Window
 
@@ -294,8 +294,8 @@ def _write_state(folder: Path, state: TrainingState) -> None:
 
 def _read_state_file(path: Path) -> _StateFile:
     where = path / STATE_NAME
-    table = read_object(where, format_version=FORMAT_VERSION)
-    record = from_json(_StateFile, table, str(where))
+    table = read_object(where, format_version=FORMAT_VERSION, error=RunError)
+    record = from_json(_StateFile, table, str(where), error=RunError)
     if sorted(record.files) != sorted(_TENSOR_FILES):
         raise RunError(f"{where} lists {sorted(record.files)!r:.100}, not {list(_TENSOR_FILES)}.")
     if step_of(path) not in (None, record.state.step):

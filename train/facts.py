@@ -17,8 +17,8 @@ from typing import Any
 from clozemill.model.config import PRESETS
 from clozemill.pipeline.dataset import Dataset
 from clozemill.pipeline.errors import ConfigError, RunError
+from clozemill.pipeline.json_records import from_json, read_object
 from clozemill.train.config import PretrainConfig, check_unchanged
-from clozemill.train.json_records import from_json, read_object
 
 FORMAT_VERSION = 1
 """Raised when a reader of the last version would misread a run folder."""
@@ -217,8 +217,8 @@ def find_record(folder: Path) -> RunRecord | None:
     path = folder / RUN_NAME
     if not os.path.lexists(path):
         return None
-    table = read_object(path, format_version=FORMAT_VERSION)
-    return from_json(RunRecord, table, str(path))
+    table = read_object(path, format_version=FORMAT_VERSION, error=RunError)
+    return from_json(RunRecord, table, str(path), error=RunError)
 
 
 def check_same_run(saved: RunFacts, config: PretrainConfig, now: RunFacts, where: str) -> list[str]:

@@ -14,6 +14,7 @@ import numpy as np
 from clozemill import __version__
 from clozemill.pipeline.errors import RunError
 from clozemill.pipeline.files import write_json
+from clozemill.pipeline.json_records import to_json
 from clozemill.train.checkpoints import (
     TrainingState,
     load_checkpoint,
@@ -22,7 +23,6 @@ from clozemill.train.checkpoints import (
 )
 from clozemill.train.config import PretrainConfig, check_unchanged
 from clozemill.train.facts import CHECKPOINTS_NAME, RUN_NAME, RunRecord
-from clozemill.train.json_records import to_json
 from clozemill.train.metrics import METRICS_NAME, MetricsLog, read_metrics
 from clozemill.train.variants import VariantSchedule
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from clozemill.pipeline.errors import DatasetError, RunError
 from clozemill.pipeline.files import atomic_file, open_regular
-from clozemill.train.json_records import canonical_json, from_json, parse_object
+from clozemill.pipeline.json_records import canonical_json, from_json, parse_object
 
 if TYPE_CHECKING:
     from clozemill.train.baselines import Baselines
@@ -170,11 +170,11 @@ def parse_row(line: str | bytes, where: str) -> Row:
     Raises:
         RunError: It is none.
     """
-    table = parse_object(line, where)
+    table = parse_object(line, where, error=RunError)
     kind = table.pop("kind", None)
     if not isinstance(kind, str) or kind not in ROW_KINDS:
         raise RunError(f"{where} has the kind {kind!r:.60}; it must be one of {list(ROW_KINDS)}.")
-    return from_json(ROW_KINDS[kind], table, where)
+    return from_json(ROW_KINDS[kind], table, where, error=RunError)
 
 
 def read_metrics(path: Path) -> list[Row]:

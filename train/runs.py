@@ -16,6 +16,7 @@ from pathlib import Path
 from clozemill import __version__
 from clozemill.pipeline.errors import ConfigError, DatasetError, RunError
 from clozemill.pipeline.files import is_temporary, sync_folder, write_json
+from clozemill.pipeline.json_records import to_json
 from clozemill.pipeline.lock import lock_file
 from clozemill.pipeline.out_folder import check_out
 from clozemill.train.checkpoints import (
@@ -35,7 +36,6 @@ from clozemill.train.facts import (
     check_same_run,
     find_record,
 )
-from clozemill.train.json_records import to_json
 from clozemill.train.metrics import METRICS_NAME
 
 _LOCK_NAME = ".lock"

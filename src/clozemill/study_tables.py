@@ -16,9 +16,9 @@ from clozemill.analysis.study_findings import (
 )
 from clozemill.analysis.study_plan import StudyPlan, Training
 from clozemill.pipeline.figures import fixed, percent
+from clozemill.pipeline.json_records import to_json
 from clozemill.printing import tell
 from clozemill.printouts import Printout, new_table, render
-from clozemill.train.json_records import to_json
 
 
 def plan_text(plan: StudyPlan) -> str:

@@ -12,7 +12,7 @@ from clozemill.analysis.study_exposures import Seen
 from clozemill.analysis.study_findings import MEASURES, PRIMARY, Findings, study_findings
 from clozemill.analysis.study_records import STUDY_NAME, ArmResult, DocumentLosses, PlanRecord
 from clozemill.pipeline.files import write_json
-from clozemill.train.json_records import to_json
+from clozemill.pipeline.json_records import to_json
 
 ARMS: dict[str, int | None] = {"static-1": 1, "static-4": 4, "static-10": 10, "dynamic": None}
 NUM_EPOCHS = 40

@@ -30,8 +30,8 @@ from clozemill.analysis.study_records import (
 from clozemill.analysis.study_statistics import paired_differences
 from clozemill.pipeline.errors import RunError
 from clozemill.pipeline.files import write_json
+from clozemill.pipeline.json_records import to_json
 from clozemill.study_tables import study_printout
-from clozemill.train.json_records import to_json
 
 ARMS: dict[str, int | None] = {"static-1": 1, "static-10": 10, "dynamic": None}
 SELECTED = (40, 60, 100) * 10

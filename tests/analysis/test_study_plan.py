@@ -18,8 +18,8 @@ from clozemill.analysis.study_records import PLAN_NAME, PlanRecord
 from clozemill.pipeline.dataset import Dataset
 from clozemill.pipeline.errors import ConfigError, RunError
 from clozemill.pipeline.files import write_json
+from clozemill.pipeline.json_records import to_json
 from clozemill.train.config import PretrainConfig
-from clozemill.train.json_records import to_json
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,9 @@ from tests.analysis.small_studies import build_pairs
 
 from clozemill import cli
 from clozemill.analysis.study_findings import Findings
+from clozemill.pipeline.errors import RunError
+from clozemill.pipeline.json_records import from_json, read_object
 from clozemill.study_tables import study_printout
-from clozemill.train.json_records import from_json, read_object
 
 FLAGS = (
     *("--variants", "1,9", "--steps", "4", "--warmup-steps", "1", "--global-batch-size", "256"),
@@ -39,8 +40,8 @@ def test_compare_prints_what_is_seen_what_is_lost_and_what_may_be_said(
         "Left out: static-9, of whose masks none would return",
     ):
         assert text in printed.out, text
-    table = read_object(out / "study.json", format_version=1)
-    findings = from_json(Findings, table, "study.json")
+    table = read_object(out / "study.json", format_version=1, error=RunError)
+    findings = from_json(Findings, table, "study.json", error=RunError)
     assert study_printout(findings, out).text == printed.out
     other = [*command, "--seeds", "2", "--learning-rate", "0.002"]
     monkeypatch.setattr(sys, "argv", ["clozemill", *map(str, other)])

@@ -60,24 +60,24 @@ def changed(folder: Path, *keys: Any, value: Any) -> bytes:
     ("keys", "value", "what"),
     [
         (("format_version",), 2, r"has format version 2, but this clozemill reads 1; .* \(0.1.0\)"),
-        (("format_version",), True, "not the manifest of a clozemill dataset"),
+        (("format_version",), True, "format_version is True"),
         (
             ("shards", 0, "path"),
             "../../etc/passwd.arrow",
             "names the file '../../etc/passwd.arrow'",
         ),
         (("shards", 0, "num_bytes"), 10**30, r"shards\[0\]: num_bytes is 1000.*whole number"),
-        (("shards", 0, "num_bytes"), -1, "whole number"),
+        (("shards", 0, "num_bytes"), -1, "a size or checksum that cannot be"),
         (("shards", 0, "num_bytes"), 1.5, "whole number"),
         (("shards", 0, "split"), "test", "its shards have"),
         (("shards", 0, "num_instances"), 47, "its shards have"),
-        (("shards", 0), "x", "in place of an object"),
+        (("shards", 0), "x", "must be an object"),
         (("documents", 0, "path"), "x.tar", "names the file 'x.tar'"),
         (("splits", "train", "num_tokens"), 5, "tokens, but its shards have"),
         (("splits", "evil"), {"num_instances": 0}, r"splits\.evil has no key"),
         (("configuration",), [], "must be an object"),
         (("configuration", "max_seq_length"), "128", "max_seq_length is '128'"),
-        (("configuration", "max_seq_length"), 10**6, "length below 65,536"),
+        (("configuration", "max_seq_length"), 10**6, "a length from 3 to 65,535"),
         (("sources",), "books", "must be a list"),
         (("sources", 0), 1, "must be a text"),
         (("tokenizer", "vocab_size"), None, "no key 'vocab_size'"),
@@ -99,7 +99,7 @@ def test_damaged_manifests_are_refused(folder: Path, keys: tuple[Any, ...], valu
     [b"", b"\xff\xfe", b"[" * 100_000, b'{"format_version": ' + b"9" * 5_000 + b"}", b"[]", b"7"],
 )
 def test_hostile_json_is_refused(data: bytes):
-    with pytest.raises(DatasetError, match=r"^m is not"):
+    with pytest.raises(DatasetError, match=r"^m (is not|holds)"):
         parse_manifest(data, "m")
 
 

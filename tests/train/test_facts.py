@@ -5,6 +5,8 @@ import torch
 from tests.pipeline.small_datasets import build_small
 
 from clozemill.pipeline.dataset import open_dataset
+from clozemill.pipeline.errors import RunError
+from clozemill.pipeline.json_records import from_json, to_json
 from clozemill.train.config import PretrainConfig
 from clozemill.train.facts import (
     RunFacts,
@@ -13,7 +15,6 @@ from clozemill.train.facts import (
     dataset_facts,
     run_facts,
 )
-from clozemill.train.json_records import from_json, to_json
 
 
 @dataclass
@@ -55,6 +56,6 @@ def test_facts_survive_json_and_fit_themselves(tmp_path: Path) -> None:
     build_small(tmp_path, "data")
     config = PretrainConfig(steps=10, learning_rate=1 / 3, data=str(tmp_path / "data"))
     facts = facts_of(config, tmp_path / "data")
-    again = from_json(RunFacts, to_json(facts), "facts")
+    again = from_json(RunFacts, to_json(facts), "facts", error=RunError)
     assert again == facts
     assert check_same_run(again, config, facts, "run") == []

@@ -2,7 +2,8 @@ import json
 
 from tests.train.small_rows import train_row, window
 
-from clozemill.train.json_records import from_json, to_json
+from clozemill.pipeline.errors import RunError
+from clozemill.pipeline.json_records import from_json, to_json
 from clozemill.train.window import Window
 
 
@@ -27,4 +28,4 @@ def test_what_was_not_counted_is_null_with_a_reason() -> None:
 
 def test_sums_survive_json_to_the_last_bit() -> None:
     sums = window(mlm_loss_sum=0.1 + 0.2, nsp_loss_sum=1 / 3, flops=1e300 / 7)
-    assert from_json(Window, json.loads(json.dumps(to_json(sums))), "w") == sums
+    assert from_json(Window, json.loads(json.dumps(to_json(sums))), "w", error=RunError) == sums
