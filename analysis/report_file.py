@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from clozemill.pipeline.dataset_names import MANIFEST_NAME
 from clozemill.pipeline.errors import ConfigError
 from clozemill.pipeline.files import has_utf8_name, printable
-from clozemill.pipeline.manifest import MANIFEST_NAME
 
 MARK = '<meta name="generator" content="clozemill">'
 """Stands among the first bytes of every page, by which one is known as ours."""

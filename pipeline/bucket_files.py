@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from clozemill.pipeline.dataset_names import shard_name
 from clozemill.pipeline.shards import SUFFIX_OF_FORMAT, Shard, write_shard
 
 _KEYS_PER_BUCKET = 1_000_000
@@ -62,7 +63,7 @@ def write_bucket(
     for number in range(num_shards):
         begin = num_instances * number // num_shards
         end = num_instances * (number + 1) // num_shards
-        name = f"{files.name}-{number:03d}{SUFFIX_OF_FORMAT[files.format]}"
+        name = shard_name(files.name, number, SUFFIX_OF_FORMAT[files.format])
         yield write_shard(
             files.folder / name,
             batches(begin, end),

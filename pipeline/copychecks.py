@@ -6,6 +6,7 @@ import numpy as np
 
 from clozemill.pipeline.columns import InstanceColumns, read_columns
 from clozemill.pipeline.dataset import Dataset, read_document_rows
+from clozemill.pipeline.dataset_names import bucket_of_shard, documents_name
 from clozemill.pipeline.documents import copy_id
 from clozemill.pipeline.shards import DocumentsFile, Shard
 
@@ -21,8 +22,11 @@ def pairs_of_copies(dataset: Dataset) -> Iterator[tuple[Shard, str]]:
         return
     for file in dataset.manifest.documents:
         originals = _originals(dataset, file)
-        name = file.path.removeprefix("documents-").removesuffix(".arrow")
-        shards = [s for s in dataset.manifest.shards if s.path.rpartition("-")[0] == name]
+        shards = [
+            shard
+            for shard in dataset.manifest.shards
+            if documents_name(bucket_of_shard(shard.path)) == file.path
+        ]
         for shard in shards if originals else ():
             batches = map(read_columns, dataset.shard_batches(shard))
             count = sum(_count_pairs(columns, originals) for columns in batches)

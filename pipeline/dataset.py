@@ -21,9 +21,10 @@ import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
 from clozemill.pipeline.config import SPLITS
+from clozemill.pipeline.dataset_names import TOKENIZER_FOLDER
 from clozemill.pipeline.errors import DatasetError
 from clozemill.pipeline.instances import starts_of, token_dtype
-from clozemill.pipeline.manifest import TOKENIZER_FOLDER, Manifest, dataset_folder, read_manifest
+from clozemill.pipeline.manifest import Manifest, dataset_folder, read_manifest
 from clozemill.pipeline.schema import document_schema, instance_schema
 from clozemill.pipeline.shards import DocumentsFile, Shard, ShardReader, check_size, read_arrow_file
 

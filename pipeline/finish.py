@@ -8,23 +8,22 @@ from typing import Any
 
 from clozemill import __version__
 from clozemill.pipeline.config import SPLITS, BuildConfig
+from clozemill.pipeline.dataset_names import (
+    LOG_NAME,
+    ORIGINS_NAME,
+    TOKENIZER_FILES,
+    TOKENIZER_FOLDER,
+)
 from clozemill.pipeline.digest import Digest
 from clozemill.pipeline.draws import GENERATOR_VERSION
 from clozemill.pipeline.files import atomic_file, file_checksum
 from clozemill.pipeline.ledger import Ledger, close_ledger, merge_ledgers, to_json
-from clozemill.pipeline.manifest import (
-    TOKENIZER_FOLDER,
-    Manifest,
-    SplitEntry,
-    TokenizerEntry,
-    write_manifest,
-)
-from clozemill.pipeline.origins import ORIGINS_NAME, join_origins
+from clozemill.pipeline.manifest import Manifest, SplitEntry, TokenizerEntry, write_manifest
+from clozemill.pipeline.origins import join_origins
 from clozemill.pipeline.plan import Plan, no_sentence_fits
 from clozemill.pipeline.reduce import ReduceReceipt
 from clozemill.pipeline.tasks import Job
 from clozemill.pipeline.tokenizer import ROLES
-from clozemill.pipeline.workspace import LOG_NAME, TOKENIZER_FILES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

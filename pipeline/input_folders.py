@@ -9,6 +9,7 @@ from typing import Any
 
 from fsspec.implementations.local import LocalFileSystem
 
+from clozemill.pipeline.dataset_names import WORK_NAME, is_dataset
 from clozemill.pipeline.errors import InputError
 from clozemill.pipeline.read_bytes import one_line
 
@@ -44,8 +45,8 @@ def find_files(fs: Any, root: str, name: str) -> FoundFiles:
     """
     if fs.isdir(root):
         names = set(map(posixpath.basename, fs.ls(root, detail=False)))
-        if _is_dataset(names) or _is_tokenizer(names):
-            what = "dataset" if _is_dataset(names) else "tokenizer"
+        if is_dataset(names) or _is_tokenizer(names):
+            what = "dataset" if is_dataset(names) else "tokenizer"
             raise InputError(f"{name} is a {what} and no text; name the folder of the texts.")
         found = _files_below(fs, root)
         if not any((found.files, found.own_folders, found.hidden)):
@@ -169,13 +170,13 @@ def _own_folder(path: str, root: str, names: dict[str, set[str]]) -> str | None:
     own = None
     for folder in _folders_of(path, root):
         is_tokenizer = folder == posixpath.dirname(path) and _is_tokenizer(names[folder])
-        if is_tokenizer or _is_dataset(names[folder]) or names[f"{folder}/.build"] & _WORK_FILES:
+        if (
+            is_tokenizer
+            or is_dataset(names[folder])
+            or names[f"{folder}/{WORK_NAME}"] & _WORK_FILES
+        ):
             own = folder
     return own
-
-
-def _is_dataset(names: set[str]) -> bool:
-    return "manifest.json" in names and any(name.startswith("train-") for name in names)
 
 
 def _is_tokenizer(names: set[str]) -> bool:

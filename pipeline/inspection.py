@@ -14,15 +14,15 @@ from tokenizers import decoders
 from clozemill.pipeline.columns import InstanceColumns, binary16_array, read_columns
 from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.dataset import Dataset
+from clozemill.pipeline.dataset_names import LOG_NAME, ORIGINS_NAME
 from clozemill.pipeline.documents import copy_id
 from clozemill.pipeline.encode import make_encoder
 from clozemill.pipeline.errors import ClozemillError, DatasetError
 from clozemill.pipeline.files import open_regular
-from clozemill.pipeline.origins import ORIGINS_NAME, find_origins
+from clozemill.pipeline.origins import find_origins
 from clozemill.pipeline.read_origin import read_origin
 from clozemill.pipeline.sentences import find_sentences
 from clozemill.pipeline.tokenizer import PretrainingTokenizer, backend_steps, load_tokenizer
-from clozemill.pipeline.workspace import LOG_NAME
 
 _HEX_ID = re.compile(r"[0-9a-f]{4,32}")
 

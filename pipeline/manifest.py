@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from clozemill.pipeline.config import SPLITS, BuildConfig, Kind
+from clozemill.pipeline.dataset_names import MANIFEST_NAME
 from clozemill.pipeline.errors import ConfigError, DatasetError
 from clozemill.pipeline.files import atomic_file, has_utf8_name, open_regular, printable
 from clozemill.pipeline.fingerprints import Fingerprints
@@ -19,10 +20,6 @@ from clozemill.pipeline.tokenizer import ROLES
 
 FORMAT_VERSION = 1
 """Raised when a reader of the last version would misread the files."""
-
-MANIFEST_NAME = "manifest.json"
-TOKENIZER_FOLDER = "tokenizer"
-"""Folder of the dataset's own tokenizer, beside its shards."""
 
 _FINGERPRINT = re.compile("[0-9a-f]{32}")
 

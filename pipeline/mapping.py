@@ -5,7 +5,6 @@ whatever the input's size. A receipt, written last, lists the parts; a rerun tru
 """
 
 import dataclasses
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -18,9 +17,11 @@ from numpy.typing import NDArray
 
 from clozemill.pipeline.documents import Document
 from clozemill.pipeline.encode import Encoded, Encoder, make_encoder
+from clozemill.pipeline.errors import DatasetError
 from clozemill.pipeline.files import write_json
 from clozemill.pipeline.inputs import InputSplit
 from clozemill.pipeline.instances import starts_of
+from clozemill.pipeline.json_records import from_json, parse_object
 from clozemill.pipeline.known_tokenizer import load_known_tokenizer
 from clozemill.pipeline.parts import DocumentFacts, PartColumns, write_part
 from clozemill.pipeline.read import ReadOptions, ReadTally, read_documents
@@ -104,20 +105,12 @@ def run_map_task(task: MapTask) -> MapReceipt:
 def _trusted_receipt(path: Path) -> MapReceipt | None:
     """Return the receipt if it is there and its parts are as long as it says."""
     try:
-        record = json.loads(path.read_text())
-        sizes = [(path.parent / part).stat().st_size for part in record["parts"]]
-    except (OSError, ValueError, LookupError):
+        table = parse_object(path.read_bytes(), str(path), error=DatasetError)
+        receipt = from_json(MapReceipt, table, str(path), error=DatasetError)
+        sizes = [(path.parent / part).stat().st_size for part in receipt.parts]
+    except (OSError, DatasetError):
         return None
-    if sizes != record["sizes"]:
-        return None
-    return MapReceipt(
-        splits=tuple(InputSplit(**split) for split in record["splits"]),
-        parts=tuple(record["parts"]),
-        sizes=tuple(sizes),
-        tally=record["tally"],
-        num_tokens=record["num_tokens"],
-        num_special_in_text=record["num_special_in_text"],
-    )
+    return receipt if sizes == list(receipt.sizes) else None
 
 
 def _map(task: MapTask) -> MapReceipt:

@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 
 from clozemill.pipeline.files import atomic_file, open_regular
 
-ORIGINS_NAME = "origins.jsonl"
-
 _ID_BEGIN = len('{"document_id": "')
 
 

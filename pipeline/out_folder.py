@@ -3,9 +3,9 @@
 import os
 from pathlib import Path
 
+from clozemill.pipeline.dataset_names import MANIFEST_NAME, is_dataset
 from clozemill.pipeline.errors import ConfigError
 from clozemill.pipeline.files import has_utf8_name, printable
-from clozemill.pipeline.manifest import MANIFEST_NAME
 
 
 def check_out(out: Path) -> None:
@@ -26,16 +26,16 @@ def check_out(out: Path) -> None:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise ConfigError(f"cannot write to {out}: {reason}; choose another --out.") from error
     for parent in parents:
-        if _is_dataset(parent):
+        if is_dataset(_names_in(parent)):
             raise ConfigError(
                 f"{out} lies inside the dataset {parent}, which can hold nothing else; choose "
                 "another --out."
             )
 
 
-def _is_dataset(folder: Path) -> bool:
+def _names_in(folder: Path) -> list[str]:
+    """Return what a folder with a manifest holds; others may be too large to be worth a look."""
     try:
-        names = os.listdir(folder) if (folder / MANIFEST_NAME).is_file() else ()
+        return os.listdir(folder) if (folder / MANIFEST_NAME).is_file() else []
     except OSError:
-        return False
-    return any(name.startswith("train-") for name in names)
+        return []

@@ -23,6 +23,7 @@ from clozemill.pipeline.bucket import DOCUMENT_FATES, BucketDocuments, load_buck
 from clozemill.pipeline.bucket_files import BucketFiles, write_bucket
 from clozemill.pipeline.columns import InstanceColumns
 from clozemill.pipeline.config import BuildConfig
+from clozemill.pipeline.dataset_names import bucket_name, documents_name
 from clozemill.pipeline.digest import Digest, RowSum
 from clozemill.pipeline.files import write_json
 from clozemill.pipeline.instance_ids import instance_ids
@@ -93,7 +94,7 @@ class ReduceTask:
     @property
     def name(self) -> str:
         """The start of the names of the files it writes."""
-        return f"{self.bucket.split}-{self.bucket.number:05d}"
+        return bucket_name(self.bucket.split, self.bucket.number)
 
     @property
     def num_units(self) -> int:
@@ -358,7 +359,7 @@ def _write_documents(
     schema = document_schema()
     rows = pa.table({name: columns[name] for name in schema.names}).cast(schema)
     return write_documents(
-        Path(task.config.out) / f"documents-{task.name}.arrow",
+        Path(task.config.out) / documents_name(task.name),
         rows.to_batches(max_chunksize=_DOCUMENTS_PER_BATCH),
         compression=task.config.compression,
     )

@@ -20,15 +20,21 @@ from clozemill.pipeline.bucket_files import BucketFiles, write_bucket
 from clozemill.pipeline.columns import InstanceColumns, read_columns
 from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.dataset import Dataset, read_document_rows
+from clozemill.pipeline.dataset_names import (
+    LOG_NAME,
+    ORIGINS_NAME,
+    TOKENIZER_FOLDER,
+    bucket_of_shard,
+    documents_name,
+)
 from clozemill.pipeline.digest import Digest
 from clozemill.pipeline.errors import ConfigError, DatasetError
 from clozemill.pipeline.files import atomic_file, file_checksum, open_regular
-from clozemill.pipeline.manifest import TOKENIZER_FOLDER, Manifest, SplitEntry, write_manifest
-from clozemill.pipeline.origins import ORIGINS_NAME
+from clozemill.pipeline.manifest import Manifest, SplitEntry, write_manifest
 from clozemill.pipeline.progress import OnProgress, shard_progress
 from clozemill.pipeline.schema import instance_batch, rows_per_batch
 from clozemill.pipeline.shards import DocumentsFile, Shard, write_documents
-from clozemill.pipeline.workspace import LOG_NAME, Workspace, open_workspace
+from clozemill.pipeline.workspace import Workspace, open_workspace
 
 Change = Callable[[InstanceColumns, str], InstanceColumns]
 """Returns a batch's columns, of a split, as they shall be written."""
@@ -132,7 +138,7 @@ def _write_splits(
 
 def _buckets(manifest: Manifest) -> Iterator[tuple[str, list[Shard]]]:
     """Yield the buckets by name, each with its shards in order."""
-    for name, group in itertools.groupby(manifest.shards, lambda s: s.path.rpartition("-")[0]):
+    for name, group in itertools.groupby(manifest.shards, lambda s: bucket_of_shard(s.path)):
         yield name, list(group)
 
 
@@ -146,7 +152,7 @@ def _bucket_files(
     documents = [file.path for file in dataset.manifest.documents]
     with suppress(ValueError):
         # A bucket without instances has documents but no shards; it still counts.
-        place = documents.index(f"documents-{name}.arrow")
+        place = documents.index(documents_name(name))
     return BucketFiles(
         folder=out,
         name=name,

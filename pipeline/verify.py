@@ -16,6 +16,7 @@ from clozemill.pipeline.columns import InstanceColumns, read_columns
 from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.copychecks import pairs_of_copies
 from clozemill.pipeline.dataset import Dataset
+from clozemill.pipeline.dataset_names import LOG_NAME, MANIFEST_NAME, ORIGINS_NAME, TOKENIZER_FOLDER
 from clozemill.pipeline.digest import Digest
 from clozemill.pipeline.draws import GENERATOR_VERSION
 from clozemill.pipeline.errors import ClozemillError, DatasetError
@@ -24,15 +25,8 @@ from clozemill.pipeline.fingerprints import make_fingerprints
 from clozemill.pipeline.instance_ids import instance_ids
 from clozemill.pipeline.instances import MaskBatch, starts_of, take_runs
 from clozemill.pipeline.ledger import Ledger, from_json, ledger_faults
-from clozemill.pipeline.manifest import (
-    MANIFEST_NAME,
-    TOKENIZER_FOLDER,
-    Manifest,
-    dataset_folder,
-    read_manifest,
-)
+from clozemill.pipeline.manifest import Manifest, dataset_folder, read_manifest
 from clozemill.pipeline.masks import draw_variants
-from clozemill.pipeline.origins import ORIGINS_NAME
 from clozemill.pipeline.progress import OnProgress, shard_progress
 from clozemill.pipeline.recipes import mask_rule
 from clozemill.pipeline.recount import Recount
@@ -40,7 +34,6 @@ from clozemill.pipeline.rowchecks import Flags, broken_rules, row_rules
 from clozemill.pipeline.setchecks import SetChecker, id_ranges
 from clozemill.pipeline.shards import Shard, check_size
 from clozemill.pipeline.tokenizer import PretrainingTokenizer, load_tokenizer
-from clozemill.pipeline.workspace import LOG_NAME
 
 _SUM_ERROR = 1e-9
 # Of sums of floating-point numbers that were added in another order.

@@ -6,6 +6,7 @@ from itertools import islice
 from pathlib import Path
 
 from clozemill.pipeline.config import BuildConfig
+from clozemill.pipeline.dataset_names import TOKENIZER_FILES
 from clozemill.pipeline.errors import ConfigError
 from clozemill.pipeline.figures import percent
 from clozemill.pipeline.inputs import Listing, check_unchanged, list_config_inputs
@@ -15,7 +16,6 @@ from clozemill.pipeline.read import ReadOptions, ReadTally, read_documents
 from clozemill.pipeline.tokenizer import PretrainingTokenizer
 from clozemill.pipeline.vocab import VocabularyReport, train_vocabulary
 from clozemill.pipeline.vocab_settings import VocabularySettings
-from clozemill.pipeline.workspace import TOKENIZER_FILES
 
 _MODEL_MAX_LENGTH = 512
 """BERT's; the tokenizer of a build states that build's own length."""

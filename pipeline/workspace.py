@@ -8,39 +8,26 @@ tasks' receipts. It goes when the manifest is there. So a folder is one of: empt
 import contextlib
 import json
 import os
-import re
 import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from clozemill import __version__
-from clozemill.pipeline.config import BuildConfig, Kind
+from clozemill.pipeline.build_identity import as_json, check_same, rewriting_verb, share_an_input
+from clozemill.pipeline.dataset_names import (
+    LOG_NAME,
+    MANIFEST_NAME,
+    OWN_FILES,
+    TOKENIZER_FOLDER,
+    WORK_NAME,
+    is_output_name,
+)
 from clozemill.pipeline.errors import ConfigError, DatasetError, InputError
 from clozemill.pipeline.files import is_temporary, write_json
 from clozemill.pipeline.lock import lock_file
-from clozemill.pipeline.manifest import MANIFEST_NAME, TOKENIZER_FOLDER, read_manifest
-from clozemill.pipeline.origins import ORIGINS_NAME
+from clozemill.pipeline.manifest import read_manifest
 from clozemill.pipeline.out_folder import check_out
-
-WORK_NAME = ".build"
-LOG_NAME = "build.log.jsonl"
-TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt")
-
-_OUTPUT_NAME = re.compile(
-    r"(train|validation)-\d{5}-\d{3,}\.(arrow|tar)|documents-(train|validation)-\d{5}\.arrow"
-)
-"""What the tasks of the second stage write."""
-
-_REWRITES: dict[str, Kind] = {"remask": "masks", "convert": "layout"}
-"""Verbs that change all settings of a kind, and only those, in a copy of a dataset."""
-
-_OWN_FILES = (
-    LOG_NAME,
-    ORIGINS_NAME,
-    *(f"{TOKENIZER_FOLDER}/{name}" for name in TOKENIZER_FILES),
-)
-"""Files beside the shards that every dataset has."""
 
 
 class Workspace:
@@ -86,10 +73,10 @@ class Workspace:
         Raises:
             ConfigError: The folder holds an unfinished build with other settings, or other files.
         """
-        identity = _as_json({**identity, "package_version": __version__})
+        identity = as_json({**identity, "package_version": __version__})
         found = self._found()
         asked = {**identity, "inputs": found.get("inputs")}
-        if found.get("inputs") and not _share_an_input(found, identity):
+        if found.get("inputs") and not share_an_input(found, identity):
             asked = identity
         if found.get("on_bad_input") == "error":
             # What was read so far is good, so it is what any tolerance reads there: the way out
@@ -98,7 +85,7 @@ class Workspace:
         if self.is_unfinished and overwrite and found != asked:
             self._undo()
         elif self.is_unfinished:
-            _check_same(found, asked, self.out, "an unfinished build")
+            check_same(found, asked, self.out, "an unfinished build")
             self._remove_temporaries()
             self._forget_changed(found.get("inputs", {}), identity.get("inputs", {}))
         elif not self.is_finished:
@@ -122,9 +109,9 @@ class Workspace:
         ):
             log = (self.out / LOG_NAME).read_text().splitlines()
             found = json.loads(log[0])["identity"]
-            asked = _as_json(identity)
-            way_out = _rewrite(found, asked, self.out)
-            return _check_same(found, asked, self.out, "a dataset", way_out)
+            asked = as_json(identity)
+            way_out = rewriting_verb(found, asked, self.out)
+            return check_same(found, asked, self.out, "a dataset", way_out)
         raise ConfigError(
             f"{self.out} holds a dataset without a readable {LOG_NAME}, so nobody can say if it is "
             "the one asked for; use --overwrite or another --out."
@@ -221,11 +208,11 @@ class Workspace:
             manifest = read_manifest(self.out)
         except DatasetError:
             return self._names_that_look_ours()
-        return [*(entry.path for entry in manifest.files), *_OWN_FILES]
+        return [*(entry.path for entry in manifest.files), *OWN_FILES]
 
     def _names_that_look_ours(self) -> list[str]:
-        names = [path.name for path in self.out.iterdir() if _OUTPUT_NAME.fullmatch(path.name)]
-        return [*names, *_OWN_FILES]
+        names = [path.name for path in self.out.iterdir() if is_output_name(path.name)]
+        return [*names, *OWN_FILES]
 
     def _delete(self, names: Iterable[str]) -> None:
         for name in names:
@@ -274,67 +261,3 @@ def open_workspace(out: Path) -> Iterator[Workspace]:
             (workspace.work / "lock").unlink()
         workspace.leave()
         os.close(lock)
-
-
-def _as_json(record: dict[str, Any]) -> dict[str, Any]:
-    """Return a record as it will be read back: lists for tuples."""
-    plain: dict[str, Any] = json.loads(json.dumps(record))
-    return plain
-
-
-def _share_an_input(found: dict[str, Any], asked: dict[str, Any]) -> bool:
-    """Return whether a build of mended inputs can be meant, and not one of something else."""
-    return not found["inputs"].keys().isdisjoint(asked.get("inputs", {}))
-
-
-def _check_same(
-    found: dict[str, Any], asked: dict[str, Any], out: Path, what: str, way_out: str = ""
-) -> None:
-    differences = _differences(found, asked)
-    if differences:
-        raise ConfigError(
-            f"{out} holds {what} that differs in {', '.join(differences[:5])}; "
-            f"{way_out}use --overwrite to replace it, or another --out."
-        )
-
-
-def _rewrite(found: dict[str, Any], asked: dict[str, Any], out: Path) -> str:
-    """Return the verb that makes what is asked for of a dataset without a rebuild, if one does."""
-    different = {name for name in {*found, *asked} if found.get(name) != asked.get(name)}
-    for verb, kind in _REWRITES.items():
-        if different <= BuildConfig().settings(kind).keys():
-            return f"make another of it with clozemill {verb} {out} --out DIR, "
-    return ""
-
-
-def _differences(found: dict[str, Any], asked: dict[str, Any]) -> list[str]:
-    """Return the names of what differs, with both values where they are short."""
-    lines = []
-    for name in sorted({*found, *asked}):
-        old, new = found.get(name), asked.get(name)
-        if old == new:
-            continue
-        if name == "inputs":
-            lines.append(_input_differences(old or {}, new or {}))
-        else:
-            values = f" ({old!r} there, {new!r} now)"
-            lines.append(name + values * (len(values) < 120))
-    return lines
-
-
-def _input_differences(found: dict[str, Any], asked: dict[str, Any]) -> str:
-    """Return how many inputs came, went and changed, each kind with an example."""
-    kinds = {
-        "new": sorted(asked.keys() - found.keys()),
-        "no longer named": sorted(found.keys() - asked.keys()),
-        "of another size": [
-            name for name in found if name in asked and found[name][0] != asked[name][0]
-        ],
-        "changed since, at the same size (a copy by cp -p or rsync -t keeps its time)": [
-            name
-            for name in found
-            if name in asked and found[name][0] == asked[name][0] and found[name] != asked[name]
-        ],
-    }
-    parts = [f"{len(names)} {kind}, such as {names[0]}" for kind, names in kinds.items() if names]
-    return f"inputs ({'; '.join(parts)})"

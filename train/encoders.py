@@ -7,8 +7,8 @@ from clozemill.model.bert import BertForPreTraining
 from clozemill.model.config import BertConfig
 from clozemill.model.convert import CONFIG_NAME, load_pretrained
 from clozemill.model.weights import tensor_shapes
+from clozemill.pipeline.dataset_names import TOKENIZER_FOLDER
 from clozemill.pipeline.errors import RunError, TokenizerError
-from clozemill.pipeline.manifest import TOKENIZER_FOLDER
 from clozemill.pipeline.tokenizer import PretrainingTokenizer, load_tokenizer
 from clozemill.train.checkpoints import (
     STATE_NAME,

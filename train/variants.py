@@ -15,10 +15,11 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from clozemill.pipeline.dataset_names import TOKENIZER_FOLDER
 from clozemill.pipeline.draws import GENERATOR_VERSION
 from clozemill.pipeline.errors import ConfigError, DatasetError
 from clozemill.pipeline.instances import MaskBatch, starts_of, take_runs
-from clozemill.pipeline.manifest import TOKENIZER_FOLDER, Manifest
+from clozemill.pipeline.manifest import Manifest
 from clozemill.pipeline.mask_rules import MaskRule
 from clozemill.pipeline.masks import draw_masks
 from clozemill.pipeline.recipes import mask_rule

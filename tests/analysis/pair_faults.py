@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from tests.pipeline.small_datasets import vouch
 
 from clozemill.pipeline.dataset import Dataset
-from clozemill.pipeline.manifest import MANIFEST_NAME
+from clozemill.pipeline.dataset_names import MANIFEST_NAME
 from clozemill.pipeline.shards import SUFFIX_OF_FORMAT, Shard, write_documents, write_shard
 
 Rows = dict[str, pa.Table]
