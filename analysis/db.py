@@ -54,7 +54,7 @@ def open_database(
     # Queries would stumble over settings that are none, or pass what they know nothing of.
     dataset.manifest.build_config()
     dataset.manifest.require("instances", "masks")
-    tokenizer = load_tokenizer(dataset.tokenizer_path)
+    tokenizer = load_tokenizer(dataset.tokenizer_dir)
     connection = duckdb.connect(":memory:")
     connection.register("instance_rows", instance_rows(dataset, tokenizer, sample))
     connection.register("document_rows", document_rows(dataset))

@@ -79,7 +79,7 @@ class Question:
 
 
 CONDITIONS: dict[str, Callable[[Manifest], bool]] = {
-    "pairs": lambda manifest: manifest.configuration["recipe"] == "bert",
+    "pairs": lambda manifest: manifest.has_pairs,
     "coin": lambda manifest: manifest.configuration.get("nsp_balance") == "original",
     "hashed_split": lambda manifest: _is_hashed_split(manifest.configuration),
     "words": lambda manifest: manifest.configuration["mask_unit"] == "word",

@@ -113,7 +113,7 @@ def what_arms_see(
         DatasetError: The dataset's tokenizer is not one that made it.
     """
     config = dataset.manifest.build_config()
-    rule = mask_rule(config, load_tokenizer(dataset.tokenizer_path))
+    rule = mask_rule(config, load_tokenizer(dataset.tokenizer_dir))
     most = max(num_epochs if count is None else min(count, num_epochs) for count in arms.values())
     batch = dataset.take("train", _spread_numbers(dataset.num_instances("train")))
     columns = read_columns(batch)

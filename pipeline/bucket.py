@@ -114,23 +114,18 @@ def load_bucket(
 
 def _occurrences(bucket: Bucket, parts: Parts, split: SplitRule) -> pa.Table:
     """Return the bucket's rows of all parts, duplicates too, by (id, source, external id)."""
-    of_split = _of_split_by_input if split.is_by_input else _of_split
-    table = of_split(parts.rows(bucket.first_cell, bucket.stop_cell), bucket, split)
+    table = parts.rows(bucket.first_cell, bucket.stop_cell)
+    is_validation = split.is_validation(_table_ids(table), _held_out(table))
+    table = table.filter(pa.array(is_validation == (bucket.split == "validation")))
     keys = [(name, "ascending") for name in ("document_id", "source", "external_id")]
     return table.take(pc.sort_indices(table, sort_keys=keys)).combine_chunks()
 
 
-def _of_split(table: pa.Table, bucket: Bucket, split: SplitRule) -> pa.Table:
-    given = table["is_validation"].to_numpy()
-    is_validation = split.is_validation(_table_ids(table), given)
-    return table.filter(pa.array(is_validation == (bucket.split == "validation")))
-
-
-def _of_split_by_input(table: pa.Table, bucket: Bucket, split: SplitRule) -> pa.Table:
-    """Return the split's rows; a text among the validation inputs is never training text."""
-    held_out = pc.unique(table.filter(table["is_validation"])["document_id"])
-    is_validation = pc.is_in(table["document_id"], value_set=held_out)
-    return table.filter(is_validation if bucket.split == "validation" else pc.invert(is_validation))
+def _held_out(table: pa.Table) -> NDArray[np.bool_]:
+    """Return the rows whose text is among the validation inputs: it is never training text."""
+    texts = pc.unique(table.filter(table["is_validation"])["document_id"])
+    is_held_out: NDArray[np.bool_] = pc.is_in(table["document_id"], value_set=texts).to_numpy()
+    return is_held_out
 
 
 def _table_ids(table: pa.Table) -> NDArray[np.uint64]:

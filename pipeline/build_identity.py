@@ -11,7 +11,7 @@ from clozemill.pipeline.config import BuildConfig, Kind
 from clozemill.pipeline.draws import GENERATOR_VERSION
 from clozemill.pipeline.errors import ConfigError
 from clozemill.pipeline.fingerprints import Fingerprints, make_fingerprints
-from clozemill.pipeline.inputs import InputFile
+from clozemill.pipeline.input_splits import InputFile
 from clozemill.pipeline.sentences import sentence_rule
 from clozemill.pipeline.tokenizer import PretrainingTokenizer
 

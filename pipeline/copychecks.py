@@ -17,14 +17,14 @@ def pairs_of_copies(dataset: Dataset) -> Iterator[tuple[Shard, str]]:
     Ids of copies tell nothing by themselves, but are hashes of the original's id. All copies of
     a text and the partners of its pairs are in one bucket, so memory holds the ids of a bucket.
     """
-    settings = dataset.manifest.configuration
-    if settings.get("duplicates") != "keep" or settings.get("recipe") != "bert":
+    manifest = dataset.manifest
+    if manifest.configuration.get("duplicates") != "keep" or not manifest.has_pairs:
         return
-    for file in dataset.manifest.documents:
+    for file in manifest.documents:
         originals = _originals(dataset, file)
         shards = [
             shard
-            for shard in dataset.manifest.shards
+            for shard in manifest.shards
             if documents_name(bucket_of_shard(shard.path)) == file.path
         ]
         for shard in shards if originals else ():

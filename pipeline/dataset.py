@@ -91,7 +91,7 @@ class Dataset:
         return pa.array(self.manifest.sources, pa.string())
 
     @property
-    def tokenizer_path(self) -> Path:
+    def tokenizer_dir(self) -> Path:
         """Folder of the tokenizer, ready for `transformers.AutoTokenizer`."""
         return self.folder / TOKENIZER_FOLDER
 

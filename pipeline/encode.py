@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clozemill.pipeline import wordtable
-from clozemill.pipeline.errors import TokenizerError
 from clozemill.pipeline.instances import starts_of
 from clozemill.pipeline.tokenizer import PretrainingTokenizer, backend_steps
 from clozemill.pipeline.words import (
@@ -200,20 +199,9 @@ class WordEncoder(Encoder):
             self.num_special_in_text += num_specials * int(np.count_nonzero(word_ids == word))
 
 
-def make_encoder(tokenizer: PretrainingTokenizer, *, is_fast: bool | None = None) -> Encoder:
-    """Return the fastest encoder that is known to give the tokenizer's own ids.
-
-    Args:
-        tokenizer: The tokenizer.
-        is_fast: Insist on looking words up (True) or on `tokenizers` (False).
-
-    Raises:
-        TokenizerError: Looking up was asked for, and is not known to be right.
-    """
-    is_local = is_word_local(tokenizer)
-    if is_fast and not is_local:
-        raise TokenizerError("only BERT's WordPiece can be encoded fast; leave the choice open.")
-    return WordEncoder(tokenizer) if is_local and is_fast is not False else Encoder(tokenizer)
+def make_encoder(tokenizer: PretrainingTokenizer) -> Encoder:
+    """Return the fastest encoder that is known to give the tokenizer's own ids."""
+    return WordEncoder(tokenizer) if is_word_local(tokenizer) else Encoder(tokenizer)
 
 
 def _trie(pieces: tuple[str, ...]) -> Trie:

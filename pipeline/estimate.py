@@ -17,7 +17,8 @@ from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.documents import Document
 from clozemill.pipeline.engine import usable_cores
 from clozemill.pipeline.errors import InputError
-from clozemill.pipeline.inputs import Inputs, InputSplit, Listing, list_config_inputs
+from clozemill.pipeline.input_splits import InputSplit
+from clozemill.pipeline.inputs import Inputs, Listing, list_config_inputs
 from clozemill.pipeline.notices import build_notices, input_notices
 from clozemill.pipeline.read import ReadOptions, ReadTally, read_documents
 

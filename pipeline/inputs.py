@@ -1,31 +1,33 @@
 """What the user names becomes a list of files, and of splits that can be read apart."""
 
 import hashlib
-import math
 import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import fsspec
-import pyarrow as pa
-import pyarrow.parquet as pq
 from fsspec.implementations.local import LocalFileSystem
 
 from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.errors import InputError
 from clozemill.pipeline.files import has_utf8_name, printable
 from clozemill.pipeline.input_folders import find_files, is_file
+from clozemill.pipeline.input_splits import (
+    TEXT_FORMATS,
+    Compression,
+    Format,
+    InputFile,
+    InputSplit,
+    splits_of,
+)
 from clozemill.pipeline.other_formats import conversion
-from clozemill.pipeline.read_bytes import BLOCK_BYTES, open_arrow, open_binary, reading
+from clozemill.pipeline.read_bytes import BLOCK_BYTES, reading
 from clozemill.pipeline.read_hub import full_hub_name, is_hub_name, load_hub_dataset
 
 STANDARD_INPUT = "-"
-
-Format = Literal["txt", "jsonl", "parquet", "arrow", "hf"]
-Compression = Literal["gzip", "zstd"]
 
 _FORMATS: dict[str, Format] = {
     ".txt": "txt",
@@ -34,50 +36,6 @@ _FORMATS: dict[str, Format] = {
     ".arrow": "arrow",
 }
 _COMPRESSIONS: dict[str, Compression] = {".gz": "gzip", ".zst": "zstd"}
-_TEXT_FORMATS = ("txt", "jsonl")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InputFile:
-    """A file that will be read, for the build's inventory."""
-
-    path: str
-    """Absolute path, URL, `hf:` name, or `-` for standard input."""
-
-    num_bytes: int
-    """Its size as it is stored."""
-
-    version: str
-    """Changes when the content does: modification time in ns, entity tag, or a content hash."""
-
-    format: Format
-    """What it holds."""
-
-    compression: Compression | None
-    """How it is compressed as a whole."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InputSplit:
-    """A part of a file that is read by itself: the unit of the build's first stage."""
-
-    path: str
-    """Absolute path, URL or `hf:` name: what is opened."""
-
-    format: Format
-    """What the file holds."""
-
-    compression: Compression | None
-    """How the file is compressed as a whole; such a file is one split."""
-
-    start: int
-    """First byte (txt, jsonl), row group (parquet), record batch (arrow) or row (hf)."""
-
-    stop: int | None
-    """The first one after the split; nothing for the file's end."""
-
-    num_bytes: int
-    """About how many stored bytes it spans, for progress."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +131,7 @@ def list_inputs(
         for file, place in _files_of(name, input_format, spool_dir, ignored):
             if file.path not in files:
                 files[file.path] = file
-                splits.extend(_splits_of(file, place, layout, split_bytes))
+                splits.extend(splits_of(file, place, layout, split_bytes))
     return Listing(files=tuple(files.values()), splits=tuple(splits), ignored=tuple(ignored))
 
 
@@ -208,7 +166,7 @@ def format_of(path: str, input_format: str | None) -> tuple[Format, Compression 
     if compression is not None:
         ending = os.path.splitext(stem)[1]
     file_format = _FORMATS.get(ending, cast("Format | None", input_format))
-    if file_format is None or (compression and file_format not in _TEXT_FORMATS):
+    if file_format is None or (compression and file_format not in TEXT_FORMATS):
         return None
     return file_format, compression
 
@@ -346,58 +304,3 @@ def _hub_file(name: str) -> InputFile:
         format="hf",
         compression=None,
     )
-
-
-def _splits_of(file: InputFile, place: str, layout: str, split_bytes: int) -> Iterator[InputSplit]:
-    """Yield the splits of a file, of about equal size."""
-    bounds = [0]
-    is_whole = file.compression is not None or (file.format == "txt" and layout == "prose")
-    if file.num_bytes > split_bytes and not is_whole:
-        bounds = _bounds(file, place, math.ceil(file.num_bytes / split_bytes))
-    stops = [*bounds[1:], None]
-    share, rest = divmod(file.num_bytes, len(bounds))
-    for number, (start, stop) in enumerate(zip(bounds, stops, strict=True)):
-        yield InputSplit(
-            path=place,
-            format=file.format,
-            compression=file.compression,
-            start=start,
-            stop=stop,
-            num_bytes=share + (number < rest),
-        )
-
-
-def _bounds(file: InputFile, place: str, num_splits: int) -> list[int]:
-    """Return where each of at most so many splits starts."""
-    if file.format in _TEXT_FORMATS:
-        return _even_bounds(file.num_bytes, num_splits)
-    if file.format == "hf":
-        return _even_bounds(len(load_hub_dataset(place)), num_splits)
-    bounds_of = _group_bounds if file.format == "parquet" else _batch_bounds
-    with reading(place):
-        return bounds_of(place, num_splits)
-
-
-def _even_bounds(size: int, num_splits: int) -> list[int]:
-    return sorted({size * i // num_splits for i in range(num_splits)}) or [0]
-
-
-def _group_bounds(place: str, num_splits: int) -> list[int]:
-    """Return the row groups that start a split, which get about equal bytes."""
-    with open_binary(place) as handle:
-        metadata = pq.read_metadata(handle)
-    sizes = [metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups)]
-    room, bounds, filled = sum(sizes) / num_splits, [0], 0
-    for group, size in enumerate(sizes):
-        if filled >= room:
-            bounds.append(group)
-            filled = 0
-        filled += size
-    return bounds
-
-
-def _batch_bounds(place: str, num_splits: int) -> list[int]:
-    with open_arrow(place) as (source, is_file):
-        if not is_file:
-            return [0]
-        return _even_bounds(pa.ipc.open_file(source).num_record_batches, num_splits)

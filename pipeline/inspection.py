@@ -123,7 +123,7 @@ class Inspector:
         """
         self.dataset = dataset
         self.follows_remote = follows_remote
-        self.tokenizer: PretrainingTokenizer = load_tokenizer(dataset.tokenizer_path)
+        self.tokenizer: PretrainingTokenizer = load_tokenizer(dataset.tokenizer_dir)
         tokenizer = self.tokenizer
         self._pieces = readable_pieces(tokenizer) if is_readable else tokenizer.pieces
 

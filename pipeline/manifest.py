@@ -109,6 +109,11 @@ class Manifest:
         """Longest instance, in tokens with specials."""
         return int(self.configuration["max_seq_length"])
 
+    @property
+    def has_pairs(self) -> bool:
+        """Whether instances are pairs of segments with next-sentence labels."""
+        return self.configuration.get("recipe") == "bert"
+
     def build_config(self) -> BuildConfig:
         """Return the settings the dataset was built with; inputs and the like are defaults.
 

@@ -19,7 +19,7 @@ from clozemill.pipeline.documents import Document
 from clozemill.pipeline.encode import Encoded, Encoder, make_encoder
 from clozemill.pipeline.errors import DatasetError
 from clozemill.pipeline.files import write_json
-from clozemill.pipeline.inputs import InputSplit
+from clozemill.pipeline.input_splits import InputSplit
 from clozemill.pipeline.instances import starts_of
 from clozemill.pipeline.json_records import from_json, parse_object
 from clozemill.pipeline.known_tokenizer import load_known_tokenizer

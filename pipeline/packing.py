@@ -91,14 +91,14 @@ def pack_sentences(corpus: Corpus, rule: PackRule) -> tuple[Instances, PackLoss]
     Sentences are added in order while they fit. A document that begins inside a block starts a
     new span and costs one separator; so does the text after a dropped sentence.
     """
-    count = _empty_output(corpus, 0, 0)
+    count = _empty_output(0, 0)
     _fill_blocks(corpus, rule, count)
-    output = _empty_output(corpus, int(count.num_instances[0]), int(count.num_spans[0]))
+    output = _empty_output(int(count.num_instances[0]), int(count.num_spans[0]))
     _fill_blocks(corpus, rule, output)
     return output.instances, PackLoss(*(int(value) for value in output.loss))
 
 
-def _empty_output(corpus: Corpus, num_instances: int, num_spans: int) -> _Output:
+def _empty_output(num_instances: int, num_spans: int) -> _Output:
     instances = Instances(
         pass_number=np.empty(num_instances, np.int64),
         next_sentence_label=np.full(num_instances, -1, np.int8),

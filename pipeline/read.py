@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 from clozemill.pipeline.documents import Document
 from clozemill.pipeline.errors import InputError
-from clozemill.pipeline.inputs import InputSplit, format_of
+from clozemill.pipeline.input_splits import InputSplit
+from clozemill.pipeline.inputs import format_of
 from clozemill.pipeline.read_hub import is_hub_name
 from clozemill.pipeline.read_records import ReadOptions, ReadTally
 from clozemill.pipeline.read_tables import read_table_documents, table_part_at

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from clozemill.pipeline.documents import Document
 from clozemill.pipeline.errors import InputError
-from clozemill.pipeline.inputs import InputSplit
+from clozemill.pipeline.input_splits import InputSplit
 from clozemill.pipeline.read_bytes import open_arrow, open_binary, reading, shown
 from clozemill.pipeline.read_hub import load_hub_dataset
 from clozemill.pipeline.read_records import (

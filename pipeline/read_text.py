@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from clozemill.pipeline.documents import Document
-from clozemill.pipeline.inputs import InputSplit
+from clozemill.pipeline.input_splits import InputSplit
 from clozemill.pipeline.other_formats import conversion, whole_json
 from clozemill.pipeline.read_bytes import (
     BYTE_ORDER_MARK,

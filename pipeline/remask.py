@@ -54,7 +54,7 @@ def remask_dataset(
             f"and this clozemill has {GENERATOR_VERSION}; rebuild it to change its masks."
         )
     config = _changed(manifest.build_config(), settings)
-    tokenizer = load_tokenizer(dataset.tokenizer_path)
+    tokenizer = load_tokenizer(dataset.tokenizer_dir)
     remasker = _Remasker(config, tokenizer)
     rewrite = Rewrite(
         verb="remask",

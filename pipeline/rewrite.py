@@ -227,7 +227,7 @@ def _copy_beside(dataset: Dataset, workspace: Workspace, rewrite: Rewrite) -> No
     tokenizer_dir = workspace.out / TOKENIZER_FOLDER
     tokenizer_dir.mkdir(exist_ok=True)
     for name, checksum in dataset.manifest.tokenizer.files.items():
-        path = dataset.tokenizer_path / Path(name).name
+        path = dataset.tokenizer_dir / Path(name).name
         if not path.is_file() or file_checksum(path) != checksum:
             raise DatasetError(
                 f"{path} is missing or not what was written; copy the dataset again."

@@ -54,7 +54,7 @@ class SetChecker:
         self._documents = _Documents(dataset, part)
         self._ids = [np.empty((0, 16), np.uint8)]
         self._broken: Counter[Problem] = Counter()
-        self._has_pairs = dataset.manifest.configuration.get("recipe") == "bert"
+        self._has_pairs = dataset.manifest.has_pairs
 
     def add(self, columns: InstanceColumns, shard: Shard) -> None:
         """Take the instances of a batch."""

@@ -36,11 +36,16 @@ class SplitRule:
     """Whether validation inputs were named, which settles it without the threshold."""
 
     def is_validation(
-        self, ids: NDArray[np.uint64], from_validation_input: NDArray[np.bool_]
+        self, ids: NDArray[np.uint64], is_held_out: NDArray[np.bool_]
     ) -> NDArray[np.bool_]:
-        """Return for each document (D,) whether it is a validation document."""
+        """Return for each document (D,) whether it is a validation document.
+
+        Args:
+            ids: (D, 2).
+            is_held_out: (D,), whether its text is among the validation inputs.
+        """
         if self.is_by_input:
-            return from_validation_input
+            return is_held_out
         return split_hashes(ids, np.uint64(self.split_seed)) < np.uint64(self.validation_threshold)
 
 

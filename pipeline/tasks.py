@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from clozemill.pipeline.build_identity import BuildIdentity
 from clozemill.pipeline.config import BuildConfig
-from clozemill.pipeline.inputs import Inputs, InputSplit
+from clozemill.pipeline.input_splits import InputSplit
+from clozemill.pipeline.inputs import Inputs
 from clozemill.pipeline.mapping import MapTask
 from clozemill.pipeline.plan import Plan
 from clozemill.pipeline.read import ReadOptions

@@ -280,7 +280,7 @@ class _RowChecker:
 
 def _checked_tokenizer(dataset: Dataset) -> PretrainingTokenizer:
     """Return the dataset's tokenizer, if it is the one the manifest describes."""
-    manifest, path = dataset.manifest, dataset.tokenizer_path
+    manifest, path = dataset.manifest, dataset.tokenizer_dir
     tokenizer = load_tokenizer(path)
     if tokenizer.vocab_size != manifest.tokenizer.vocab_size:
         raise DatasetError(

@@ -20,9 +20,13 @@ from clozemill.pipeline.vocab_settings import VocabularySettings
 _MODEL_MAX_LENGTH = 512
 """BERT's; the tokenizer of a build states that build's own length."""
 
-MOST_LOST_MARKS_SHARE = 0.01
-MOST_UNKNOWN_SHARE = 0.05
-"""Shares that pass without a notice: of the letters, and of the tokens of the training text."""
+_MOST_LOST_MARKS_SHARE = 0.01
+"""Of the letters: more without their marks are said."""
+
+_MOST_UNKNOWN_SHARE = 0.05
+"""Of the tokens of the text it is made from: more `[UNK]` are said. A build says so from one in a
+hundred on, of whatever text; here a smaller vocabulary may have been asked for.
+"""
 
 
 def build_vocabulary(
@@ -61,7 +65,7 @@ def build_vocabulary(
 
 def vocabulary_notices(settings: VocabularySettings, report: VocabularyReport) -> Iterator[str]:
     """Yield a line for everything about a vocabulary that its user may not expect."""
-    if report.lost_marks_share > MOST_LOST_MARKS_SHARE:
+    if report.lost_marks_share > _MOST_LOST_MARKS_SHARE:
         yield (
             f"{percent(report.lost_marks_share)} of the letters lose a mark with which they are "
             "other letters, such as a vowel sign, and not only accents; use --no-strip-accents "
@@ -72,7 +76,7 @@ def vocabulary_notices(settings: VocabularySettings, report: VocabularyReport) -
             f"asked for {settings.vocab_size:,} tokens; the text gives {report.vocab_size:,}, and "
             "more text would give more."
         )
-    if report.unk_share > MOST_UNKNOWN_SHARE:
+    if report.unk_share > _MOST_UNKNOWN_SHARE:
         reason = (
             "--vocab-size has no room for all of its characters; raise it."
             if report.left_out

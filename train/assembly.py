@@ -151,7 +151,7 @@ def model_config(config: PretrainConfig, dataset: Dataset) -> BertConfig:
             longer than the encoder.
         ModelError: The encoder is too small for the dataset.
     """
-    has_pairs = dataset.manifest.build_config().has_pairs
+    has_pairs = dataset.manifest.has_pairs
     if config.next_sentence and not has_pairs:
         raise ConfigError(
             f"next_sentence is true, but {dataset.folder} has no sentence pairs (its recipe is "
@@ -195,7 +195,7 @@ def _pretrained(config: PretrainConfig, folder: str, dataset: Dataset) -> BertFo
     _check_is_no_run(Path(folder))
     _check_tokenizer(Path(folder), dataset)
     next_sentence = config.next_sentence
-    if next_sentence is None and not dataset.manifest.build_config().has_pairs:
+    if next_sentence is None and not dataset.manifest.has_pairs:
         next_sentence = False
     loaded = load_pretrained(folder, next_sentence=next_sentence)
     model = BertForPreTraining(_with_dropout(loaded.config, config), seed=None)

@@ -109,7 +109,7 @@ def measure_baselines(
         DatasetError: A file is damaged, or the tokenizer is missing.
     """
     config = dataset.manifest.build_config()
-    rule = mask_rule(config, load_tokenizer(dataset.tokenizer_path))
+    rule = mask_rule(config, load_tokenizer(dataset.tokenizer_dir))
     counts = _count_train(dataset, rule)
     split = split or ("validation" if "validation" in dataset.splits else "train")
     predictor = context_free_predictor(counts.tokens, rule)

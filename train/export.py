@@ -71,14 +71,14 @@ class ExportReport:
 
 
 def export_run(
-    path: Path, out: Path, *, tokenizer_path: Path | None = None, overwrite: bool = False
+    path: Path, out: Path, *, tokenizer_dir: Path | None = None, overwrite: bool = False
 ) -> ExportReport:
     """Write a run's encoder, tokenizer and model card into a folder of Hugging Face's form.
 
     Args:
         path: A run, whose newest complete checkpoint counts, or a checkpoint.
         out: The folder to write.
-        tokenizer_path: The tokenizer's folder, if the run's dataset is no longer where it was.
+        tokenizer_dir: The tokenizer's folder, if the run's dataset is no longer where it was.
         overwrite: Replace an earlier export, if its files are as they were written. One of the
             same bytes stays without.
 
@@ -91,7 +91,7 @@ def export_run(
     encoder = find_encoder(path)
     if encoder.state is None:
         raise RunError(f"{path} is no run but a model already; copy the folder.")
-    tokenizer = find_tokenizer(encoder, tokenizer_path)
+    tokenizer = find_tokenizer(encoder, tokenizer_dir)
     facts = _card_facts(encoder, encoder.state, _run_of(path))
     with atomic_folder(out) as aside:
         write_export(aside, encoder.model.eval(), tokenizer, facts)

@@ -84,7 +84,7 @@ def layout_of(manifest: Manifest, split: str) -> Layout:
         vocab_size=manifest.tokenizer.vocab_size,
         max_seq_length=manifest.max_seq_length,
         num_variants=manifest.splits[split].num_variants,
-        has_pairs=manifest.build_config().has_pairs,
+        has_pairs=manifest.has_pairs,
         token_like=_nothing_of(schema.field("input_ids").type.value_type),
         border_like=_nothing_of(schema.field("segment_b_start").type),
         position_like=_nothing_of(shown.field("position").type),

@@ -310,7 +310,7 @@ def audit(
         check_page(Path(html), dataset=Path(data), studies=[Path(study)] if study else [])
     dataset = open_dataset(data)
     findings = read_findings_of(dataset, Path(study)) if study else None
-    pieces = load_tokenizer(dataset.tokenizer_path).pieces
+    pieces = load_tokenizer(dataset.tokenizer_dir).pieces
     width, is_terminal = output_width()
     with open_database(
         dataset, threads=threads, memory_limit=memory_limit, sample=sample

@@ -172,7 +172,7 @@ _PAIR_COLUMNS = ("random B", "expected")
 
 def _instance_columns(manifest: Manifest) -> dict[str, str]:
     """Return the columns that a dataset has something to say in: packed blocks have no B."""
-    left_out = () if manifest.configuration["recipe"] == "bert" else _PAIR_COLUMNS
+    left_out = () if manifest.has_pairs else _PAIR_COLUMNS
     return {name: text for name, text in _INSTANCE_COLUMNS.items() if name not in left_out}
 
 

@@ -176,7 +176,7 @@ def export(run: str, out: str, tokenizer: str | None, overwrite: bool, is_json: 
     report = export_run(
         Path(run),
         Path(out),
-        tokenizer_path=None if tokenizer is None else Path(tokenizer),
+        tokenizer_dir=None if tokenizer is None else Path(tokenizer),
         overwrite=overwrite,
     )
     for notice in report.notices:

@@ -34,7 +34,7 @@ def plant(sound: Path, out: Path, change: Change) -> Path:
 
 def rule_of(dataset: Dataset) -> MaskRule:
     """Return how the masks of a dataset should be drawn."""
-    return mask_rule(dataset.manifest.build_config(), load_tokenizer(dataset.tokenizer_path))
+    return mask_rule(dataset.manifest.build_config(), load_tokenizer(dataset.tokenizer_dir))
 
 
 def masks_drawn(columns: InstanceColumns, rule: MaskRule, ids: Any = None) -> InstanceColumns:
@@ -203,7 +203,7 @@ def _selected_by(columns: InstanceColumns, dataset: Dataset, weights: Weights) -
 
 def one_token_half_as_often(columns: InstanceColumns, dataset: Dataset) -> InstanceColumns:
     """The full stop is selected half as often as others."""
-    stop = load_tokenizer(dataset.tokenizer_path).pieces.index(".")
+    stop = load_tokenizer(dataset.tokenizer_dir).pieces.index(".")
     return _selected_by(columns, dataset, lambda ids, *_: np.where(ids == stop, 0.5, 1.0))
 
 

@@ -20,7 +20,7 @@ class PlainDataset:
             )
         ]
         self.documents = [row for batch in dataset.documents() for row in batch.to_pylist()]
-        vocab = dataset.tokenizer_path / "vocab.txt"
+        vocab = dataset.tokenizer_dir / "vocab.txt"
         self.pieces = vocab.read_text().splitlines()
         assert len(self.instances) > 300
         assert len(self.documents) == 60

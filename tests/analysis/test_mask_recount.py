@@ -50,7 +50,7 @@ def counted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     corpus = write_json_lines(folder / "corpus.jsonl", make_texts(50))
     settings = {"mask_variants": 3, "random_tokens": request.param, "random_token_prob": 0.2}
     dataset = small_dataset(corpus, tokens, folder / "data", **settings)
-    tokenizer = load_tokenizer(dataset.tokenizer_path)
+    tokenizer = load_tokenizer(dataset.tokenizer_dir)
     special = {tokenizer.pieces.index(piece) for piece in SPECIAL}
     overlays = [list(overlays_of(row, special)) for row in rows_of(dataset, "train")]
     with open_database(dataset, threads=1) as connection:

@@ -99,7 +99,7 @@ def test_a_study_that_cannot_be_is_refused(
 
 def test_a_dataset_without_validation_is_refused(tmp_path: Path, pairs: Dataset) -> None:
     corpus = write_json_lines(tmp_path / "corpus.jsonl", make_texts(8))
-    data = small_dataset(corpus, pairs.tokenizer_path, tmp_path / "data", validation_fraction=0.0)
+    data = small_dataset(corpus, pairs.tokenizer_dir, tmp_path / "data", validation_fraction=0.0)
     with pytest.raises(ConfigError, match="no validation split to compare arms on"):
         planned(data)
 

@@ -125,7 +125,7 @@ def test_digests_are_the_sums_the_page_describes(work: Path, rows: list[dict[str
 def test_masks_are_the_draws_the_page_describes(tmp_path: Path, settings: dict[str, Any]):
     folder = build_small(tmp_path, **settings)
     dataset = open_dataset(folder)
-    tokenizer = load_tokenizer(dataset.tokenizer_path)
+    tokenizer = load_tokenizer(dataset.tokenizer_dir)
     ordinary = mask_rule(dataset.manifest.build_config(), tokenizer).random_ids.tolist()
     special = set(tokenizer.special_ids.tolist()) - {tokenizer.unk_id}
     mask = run("def bounded(", "def mask(")["mask"]

@@ -685,7 +685,7 @@ def test_every_document_and_token_has_a_fate_and_every_instance_an_origin(
 
 def assert_instances_read_as_their_spans_say(dataset: Dataset, texts: set[str]) -> None:
     """Check tokens of every instance against the tokens of the sentences it names, less cuts."""
-    tokenizer = load_tokenizer(dataset.tokenizer_path)
+    tokenizer = load_tokenizer(dataset.tokenizer_dir)
     rule = dataset.manifest.configuration["sentences"]
     sentences: dict[bytes, list[list[int]]] = {}
     for text in texts:

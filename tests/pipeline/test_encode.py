@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from tokenizers import normalizers
 
 from clozemill.pipeline.encode import Encoder, WordEncoder, make_encoder
-from clozemill.pipeline.errors import TokenizerError
 from clozemill.pipeline.tokenizer import PretrainingTokenizer, load_tokenizer, make_tokenizer
 from clozemill.pipeline.tokenizer_files import Json, wordpiece_state
 from clozemill.pipeline.words import make_splitting, word_rules
@@ -80,10 +79,7 @@ def same(fast: Encoder, plain: Encoder, sentences: list[str]) -> None:
 @pytest.fixture(scope="module")
 def encoders() -> dict[str, tuple[Encoder, Encoder]]:
     tokenizers = {name: wordpiece(step) for name, step in NORMALIZERS.items()}
-    return {
-        name: (make_encoder(each, is_fast=True), make_encoder(each, is_fast=False))
-        for name, each in tokenizers.items()
-    }
+    return {name: (WordEncoder(each), Encoder(each)) for name, each in tokenizers.items()}
 
 
 @settings(max_examples=30, deadline=None)
@@ -127,7 +123,7 @@ def cut(tokenizer: PretrainingTokenizer, text: str) -> list[str]:
 
 def test_a_full_table_starts_afresh_and_ids_stay_right() -> None:
     tokenizer = wordpiece(normalizers.BertNormalizer())
-    small, plain = WordEncoder(tokenizer, max_words=16), make_encoder(tokenizer, is_fast=False)
+    small, plain = WordEncoder(tokenizer, max_words=16), Encoder(tokenizer)
     words = ["".join(letters) for letters in itertools.product("abtez\u00e9", repeat=3)]
     sentences = [" ".join(words[first : first + 7]) for first in range(0, len(words), 7)]
     assert len(words) > 10 * 16
@@ -137,7 +133,7 @@ def test_a_full_table_starts_afresh_and_ids_stay_right() -> None:
 
 def test_a_sentence_that_alone_fills_the_table_is_encoded_by_tokenizers() -> None:
     tokenizer = wordpiece(normalizers.BertNormalizer())
-    small, plain = WordEncoder(tokenizer, max_words=16), make_encoder(tokenizer, is_fast=False)
+    small, plain = WordEncoder(tokenizer, max_words=16), Encoder(tokenizer)
     many = " ".join(f"a{number}" for number in range(40))
     same(small, plain, ["the tea", many, "a" * 300, "", "cold tea"])
     same(small, plain, [many])
@@ -145,13 +141,13 @@ def test_a_sentence_that_alone_fills_the_table_is_encoded_by_tokenizers() -> Non
 
 def test_words_with_more_pieces_than_bytes_fit() -> None:
     tokenizer = wordpiece(normalizers.Sequence([normalizers.NFC(), normalizers.BertNormalizer()]))
-    small, plain = WordEncoder(tokenizer, max_words=16), make_encoder(tokenizer, is_fast=False)
+    small, plain = WordEncoder(tokenizer, max_words=16), Encoder(tokenizer)
     same(small, plain, ["\uac01" * 30, "\u0130" * 60, "zz" * 40])
 
 
 def test_special_tokens_in_text_are_text() -> None:
     tokenizer = wordpiece(normalizers.BertNormalizer(lowercase=False))
-    for encoder in (make_encoder(tokenizer), make_encoder(tokenizer, is_fast=False)):
+    for encoder in (make_encoder(tokenizer), Encoder(tokenizer)):
         encoded = encoder.encode(["the [MASK] tea[SEP]"])
         pieces = [tokenizer.pieces[i] for i in encoded.token_ids]
         assert " ".join(pieces) == "the [ M ##A ##S ##K ] tea [ S ##E ##P ]"
@@ -167,7 +163,7 @@ def test_a_special_id_that_comes_out_of_text_becomes_unk_and_is_counted() -> Non
     ]  # fmt: skip
     tokenizer = make_tokenizer(state, name="test")
     assert tokenizer.special_ids.tolist() == [0, 1, 2, 3, 4, 6, 7]
-    for encoder in (make_encoder(tokenizer), make_encoder(tokenizer, is_fast=False)):
+    for encoder in (make_encoder(tokenizer), Encoder(tokenizer)):
         encoded = encoder.encode(["tea \u00adgap", "gap", "", "tea gapgap oops"])
         assert encoded.token_ids.tolist() == [5, 1, 1, 5, 1, 1, 1]
         assert encoded.starts.tolist() == [0, 2, 3, 3, 7]
@@ -176,7 +172,7 @@ def test_a_special_id_that_comes_out_of_text_becomes_unk_and_is_counted() -> Non
 
 def test_long_words_are_one_unk() -> None:
     tokenizer = wordpiece(normalizers.BertNormalizer())
-    for encoder in (make_encoder(tokenizer), make_encoder(tokenizer, is_fast=False)):
+    for encoder in (make_encoder(tokenizer), Encoder(tokenizer)):
         encoded = encoder.encode(["a" * 100, "a" * 101])
         assert np.diff(encoded.starts).tolist() == [100, 1]
         assert encoded.token_ids[-1] == tokenizer.unk_id
@@ -184,7 +180,7 @@ def test_long_words_are_one_unk() -> None:
 
 def test_no_sentences_and_empty_sentences_have_no_tokens() -> None:
     tokenizer = wordpiece(normalizers.BertNormalizer())
-    for encoder in (make_encoder(tokenizer), make_encoder(tokenizer, is_fast=False)):
+    for encoder in (make_encoder(tokenizer), Encoder(tokenizer)):
         assert encoder.encode([]).starts.tolist() == [0]
         encoded = encoder.encode(["", " \t", "\u200b"])
         assert encoded.starts.tolist() == [0, 0, 0, 0]
@@ -195,10 +191,7 @@ def test_only_tokenizers_known_to_be_word_local_are_looked_up() -> None:
     local = wordpiece(normalizers.BertNormalizer())
     other = wordpiece(normalizers.NFKC())
     assert isinstance(make_encoder(local), WordEncoder)
-    assert not isinstance(make_encoder(local, is_fast=False), WordEncoder)
     assert not isinstance(make_encoder(other), WordEncoder)
-    with pytest.raises(TokenizerError, match="only BERT's WordPiece can be encoded fast"):
-        make_encoder(other, is_fast=True)
 
 
 def hard_lines(corpora: Path) -> Iterator[str]:
@@ -221,7 +214,7 @@ def test_real_text_has_the_ids_of_tokenizers(corpora: Path) -> None:
     lines = list(pretrain_lines(corpora, "mixed_gum.jsonl.gz"))
     lines += itertools.islice(hard_lines(corpora), 0, None, 25)
     assert len(lines) > 5_000
-    same(make_encoder(tokenizer, is_fast=True), make_encoder(tokenizer, is_fast=False), lines)
+    same(WordEncoder(tokenizer), Encoder(tokenizer), lines)
 
 
 @pytest.mark.slow
@@ -230,13 +223,13 @@ def test_all_hard_text_has_the_ids_of_tokenizers(corpora: Path, name: str) -> No
     tokenizer = load_tokenizer(corpora / "vocab" / f"bert-base-{name}-vocab.txt")
     lines = list(hard_lines(corpora))
     assert len(lines) > 50_000
-    same(make_encoder(tokenizer, is_fast=True), make_encoder(tokenizer, is_fast=False), lines)
+    same(WordEncoder(tokenizer), Encoder(tokenizer), lines)
 
 
 @pytest.mark.slow
 def test_all_pretraining_text_has_the_ids_of_tokenizers(corpora: Path) -> None:
     tokenizer = load_tokenizer(corpora / "vocab" / "bert-base-uncased-vocab.txt")
-    fast, plain = make_encoder(tokenizer, is_fast=True), make_encoder(tokenizer, is_fast=False)
+    fast, plain = WordEncoder(tokenizer), Encoder(tokenizer)
     names = sorted(path.name for path in (corpora / "pretrain").iterdir())
     assert len(names) == 8
     for name in names:

@@ -8,7 +8,8 @@ import pytest
 from tests.pipeline.small_corpora import small_config
 
 from clozemill.pipeline.build_identity import identify
-from clozemill.pipeline.inputs import Inputs, InputSplit, Listing
+from clozemill.pipeline.input_splits import InputSplit
+from clozemill.pipeline.inputs import Inputs, Listing
 from clozemill.pipeline.tasks import Job, map_tasks
 from clozemill.pipeline.tokenizer import load_tokenizer
 from clozemill.pipeline.workspace import Workspace

@@ -115,7 +115,7 @@ def with_shards(dataset: Dataset, folder: Path, sizes: Iterable[int]) -> Dataset
     rows = pa.Table.from_batches(list(dataset.batches("train"))).combine_chunks()
     format: Any = manifest.configuration["format"]
     folder.mkdir()
-    shutil.copytree(dataset.tokenizer_path, folder / "tokenizer")
+    shutil.copytree(dataset.tokenizer_dir, folder / "tokenizer")
     shards, done = [], 0
     for number, size in enumerate(sizes):
         shards.append(

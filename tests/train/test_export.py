@@ -405,8 +405,8 @@ def test_a_tokenizer_that_is_gone_or_another_is_refused(
     edit_state(gone, ("dataset", "path"), "gone/data")
     with pytest.raises(RunError, match=r"lies in the dataset 'gone/data', which is not there; .*"):
         export_run(copied_run, tmp_path / "out")
-    own = built().tokenizer_path
-    assert export_run(copied_run, tmp_path / "out", tokenizer_path=own).step == 9
+    own = built().tokenizer_dir
+    assert export_run(copied_run, tmp_path / "out", tokenizer_dir=own).step == 9
     other = tmp_path / "other"
     shutil.copytree(own, other)
     pieces = (other / "vocab.txt").read_text().splitlines()
@@ -414,7 +414,7 @@ def test_a_tokenizer_that_is_gone_or_another_is_refused(
     (other / "vocab.txt").write_text("\n".join([*pieces[:-2], *pieces[:-3:-1]]) + "\n")
     found, expected = load_tokenizer(other).hash, load_tokenizer(own).hash
     with pytest.raises(TokenizerError, match=f"holds the tokenizer {found}, .* with {expected}"):
-        export_run(copied_run, tmp_path / "second", tokenizer_path=other)
+        export_run(copied_run, tmp_path / "second", tokenizer_dir=other)
     assert not (tmp_path / "second").exists()
 
 
