@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 import clozemill.pipeline.jit
-from clozemill.pipeline.jit import CACHE_DIR, cache_dir, remove_old_caches, sources_hash
+from clozemill.pipeline.kernel_cache import CACHE_DIR, cache_dir, remove_old_caches, sources_hash
 
 BUILD_SOMETHING = """
 import sys
 import numpy as np
-from clozemill.pipeline import jit
+from clozemill.pipeline import kernel_cache
 from clozemill.pipeline.assemble import assemble
 from clozemill.pipeline.instances import Corpus
 from clozemill.pipeline.pairs import PairRule, draw_pairs
@@ -26,7 +26,7 @@ corpus = Corpus(tokens, starts, np.arange(0, 21, 5), ids, np.full(4, 3), np.aran
 instances, _ = draw_pairs(corpus, PairRule(64, 0.1, False, np.uint64(1)))
 order = np.arange(len(instances.pass_number))
 batch = assemble(corpus, instances, order, cls_id=201, sep_id=202, has_pairs=True)
-print(jit.CACHE_DIR, batch.input_ids.sum(), len(order))
+print(kernel_cache.CACHE_DIR, batch.input_ids.sum(), len(order))
 """
 
 
