@@ -24,6 +24,7 @@ from clozemill.pipeline.plan import Plan, no_sentence_fits
 from clozemill.pipeline.reduce import ReduceReceipt
 from clozemill.pipeline.tasks import Job
 from clozemill.pipeline.tokenizer import ROLES
+from clozemill.pipeline.tokenizer_saving import save_tokenizer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +84,7 @@ def _manifest(job: Job, outcome: Outcome, ledger: Ledger) -> Manifest:
 
 def _tokenizer_entry(job: Job) -> TokenizerEntry:
     tokenizer, folder = job.tokenizer, job.workspace.out / TOKENIZER_FOLDER
-    tokenizer.save(folder, model_max_length=job.config.max_seq_length)
+    save_tokenizer(tokenizer, folder, model_max_length=job.config.max_seq_length)
     return TokenizerEntry(
         hash=tokenizer.hash,
         vocab_size=tokenizer.vocab_size,

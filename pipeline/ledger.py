@@ -13,7 +13,7 @@ from clozemill.pipeline.assemble import span_tokens
 from clozemill.pipeline.bucket import DOCUMENT_FATES, BucketDocuments
 from clozemill.pipeline.errors import ClozemillError
 from clozemill.pipeline.instances import Corpus
-from clozemill.pipeline.read_records import RECORD_FATES, ReadTally
+from clozemill.pipeline.read_records import DOCUMENTS_READ, RECORD_FATES, RECORDS_READ, ReadTally
 from clozemill.pipeline.recipes import Drawn
 
 Ledger = Counter[tuple[str, str, str]]
@@ -42,10 +42,10 @@ class LedgerError(ClozemillError):
 
 def merge_ledgers(ledgers: Iterable[Ledger]) -> Ledger:
     """Return the sum of ledgers, with the counts that are 0: `+` of counters would drop them."""
-    total: Ledger = Counter()
+    merged: Ledger = Counter()
     for ledger in ledgers:
-        total.update(ledger)
-    return total
+        merged.update(ledger)
+    return merged
 
 
 def to_json(ledger: Ledger) -> dict[str, dict[str, dict[str, int]]]:
@@ -68,17 +68,22 @@ def from_json(nested: Mapping[str, Mapping[str, Mapping[str, int]]]) -> Ledger:
     )
 
 
+def total(ledger: Ledger, section: str) -> int:
+    """Return the sum of a section, over all splits and reasons."""
+    return sum(count for (name, _, _), count in ledger.items() if name == section)
+
+
 def ledger_faults(ledger: Ledger) -> list[str]:
     """Return a line for every sum of the ledger that does not close."""
     faults = []
     for what, read, section in (
-        ("documents", ledger["records", "", "documents_read"], "documents"),
+        ("documents", ledger["records", "", DOCUMENTS_READ], "documents"),
         ("tokens", ledger["tokens", "", "read"], "document_tokens"),
     ):
-        fates = sum(count for (name, _, _), count in ledger.items() if name == section)
+        fates = total(ledger, section)
         if read != fates:
             faults.append(f"{read} {what} were read and {fates} have a fate")
-    records = ledger["records", "", "records_read"]
+    records = ledger["records", "", RECORDS_READ]
     fates = sum(
         count
         for (section, _, reason), count in ledger.items()
@@ -117,11 +122,11 @@ def reading_ledger(
     Raises:
         InputError: No record had the text field.
     """
-    total = ReadTally()
+    merged = ReadTally()
     for tally in tallies:
-        total.merge(ReadTally.from_json(tally))
-    total.raise_if_no_text(text_field)
-    ledger = Ledger({("records", "", reason): count for reason, count in total.counts.items()})
+        merged.merge(ReadTally.from_json(tally))
+    merged.raise_if_no_text(text_field)
+    ledger = Ledger({("records", "", reason): count for reason, count in merged.counts.items()})
     ledger["tokens", "", "read"] = num_tokens
     return ledger
 

@@ -9,15 +9,20 @@ from collections.abc import Iterator, Sequence
 from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.figures import count, percent
 from clozemill.pipeline.inputs import Inputs
+from clozemill.pipeline.ledger import from_json, total
 from clozemill.pipeline.manifest import Manifest
 from clozemill.pipeline.mask_rules import default_max_predictions
 from clozemill.pipeline.read_records import (
     BAD_JSON,
     BAD_RECORD,
     BAD_UTF8,
+    DOCUMENTS_READ,
     EMPTY_TEXT,
+    MISSING_ID,
+    MISSING_SOURCE,
     MISSING_TEXT,
     NULL_TEXT,
+    RECORDS_READ,
     REPLACED_UTF8,
 )
 from clozemill.pipeline.tokenizer import PretrainingTokenizer
@@ -113,24 +118,24 @@ def tokenizer_notices(tokenizer: PretrainingTokenizer) -> Iterator[str]:
 
 
 def _record_notices(config: BuildConfig, records: dict[str, int]) -> Iterator[str]:
-    num_documents = records["documents_read"]
+    num_documents = records[DOCUMENTS_READ]
     left_out = [
         f"{records[fate]} {meaning}" for fate, meaning in _LEFT_OUT.items() if records.get(fate)
     ]
     if left_out:
-        num_records = records["records_read"]
+        num_records = records[RECORDS_READ]
         yield (
             f"{num_records - num_documents:,} of {num_records:,} records are in no document: "
             f"{', '.join(left_out)}."
         )
     if records.get(REPLACED_UTF8):
         yield f"{records[REPLACED_UTF8]:,} lines had bytes that are not UTF-8; U+FFFD is there now."
-    if config.source_field and records.get("missing_source") == num_documents:
+    if config.source_field and records.get(MISSING_SOURCE) == num_documents:
         yield (
             f"no record has the field {config.source_field!r} of --source-field; all documents "
             f"have the source {config.source!r}."
         )
-    if config.id_field and records.get("missing_id") == num_documents:
+    if config.id_field and records.get(MISSING_ID) == num_documents:
         yield f"no record has the field {config.id_field!r} of --id-field; no document has an id."
 
 
@@ -177,8 +182,8 @@ def _token_notices(
             f"{percent(lost / passes['own'])} of the tokens are in no instance: sentences too long "
             "for one were dropped or truncated; --long-sentences split keeps them."
         )
-    tokens = sum(sum(f.values()) for f in manifest.ledger["document_tokens"].values())
-    unknown = sum(sum(f.values()) for f in manifest.ledger["unknown_tokens"].values())
+    ledger = from_json(manifest.ledger)
+    tokens, unknown = total(ledger, "document_tokens"), total(ledger, "unknown_tokens")
     if unknown > MOST_UNKNOWN_SHARE * tokens:
         yield (
             f"{percent(unknown / tokens)} of the tokens are [UNK]: the tokenizer does not know "

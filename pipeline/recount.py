@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 
 from clozemill.pipeline.columns import InstanceColumns
 from clozemill.pipeline.config import BuildConfig
-from clozemill.pipeline.ledger import Ledger
+from clozemill.pipeline.ledger import Ledger, total
 from clozemill.pipeline.mask_rules import MaskRule
 from clozemill.pipeline.masks import mask_counts
+from clozemill.pipeline.read_records import DOCUMENTS_READ
 
 _TRUNCATED, _DROPPED, _SPLIT = "truncate", "drop", "split"
 
@@ -151,8 +152,8 @@ class Recount:
     def ledger(self) -> Ledger:
         """Return all counts, once every row and document was added."""
         ledger = self._ledger.copy()
-        ledger["tokens", "", "read"] = _total(ledger, "document_tokens")
-        ledger["records", "", "documents_read"] = _total(ledger, "documents")
+        ledger["tokens", "", "read"] = total(ledger, "document_tokens")
+        ledger["records", "", DOCUMENTS_READ] = total(ledger, "documents")
         if self.config.has_pairs:
             return ledger
         rule = self.config.long_sentences
@@ -167,7 +168,3 @@ class Recount:
             ledger["long_sentences", split, "truncated"] = begun * (rule == _TRUNCATED)
             ledger["long_sentences", split, "dropped"] = absent * (rule == _DROPPED)
         return ledger
-
-
-def _total(ledger: Ledger, section: str) -> int:
-    return sum(count for (name, _, _), count in ledger.items() if name == section)

@@ -1,4 +1,4 @@
-"""A tokenizer as pretraining needs it: ids, roles, word starts, and a folder others can load."""
+"""A tokenizer as pretraining needs it: ids, roles and word starts."""
 
 import hashlib
 import json
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from tokenizers import Tokenizer, models
+from tokenizers import Tokenizer
 
 from clozemill.pipeline.errors import TokenizerError
 from clozemill.pipeline.instances import token_dtype
@@ -92,37 +92,22 @@ class PretrainingTokenizer:
     @property
     def is_lower_case(self) -> bool:
         """Whether the normalizer lower-cases."""
-        return any(step.get("lowercase", step["type"] == "Lowercase") for step in self._steps)
+        return any(
+            step.get("lowercase", step["type"] == "Lowercase") for step in self.normalizer_steps
+        )
 
     @property
     def strips_accents(self) -> bool:
         """Whether the normalizer drops accents and other marks that combine."""
         return any(
             step.get("strip_accents", step["type"] == "StripAccents")
-            for step in map(_effective, self._steps)
+            for step in map(effective_step, self.normalizer_steps)
         )
 
     @property
-    def _steps(self) -> list[Json]:
+    def normalizer_steps(self) -> list[Json]:
+        """What is done to a text before it is cut, sequences laid flat."""
         return backend_steps(self.backend, "normalizer")
-
-    def save(self, folder: Path, *, model_max_length: int | None = None) -> None:
-        """Write files from which `transformers.AutoTokenizer` gets the same ids and settings.
-
-        Writes `tokenizer.json`, `tokenizer_config.json` and, for WordPiece, `vocab.txt`. The
-        bytes are a function of the tokenizer and the length.
-
-        Args:
-            folder: Where to write; made if absent.
-            model_max_length: Longest input of the model; by default the tokenizer's own.
-        """
-        folder.mkdir(parents=True, exist_ok=True)
-        length = model_max_length if model_max_length is not None else self.model_max_length
-        _write(folder / "tokenizer.json", json.dumps(_full_state(self), ensure_ascii=False))
-        config = json.dumps(_saved_config(self, length), indent=2, sort_keys=True)
-        _write(folder / "tokenizer_config.json", config)
-        if isinstance(self.backend.model, models.WordPiece):
-            _write(folder / "vocab.txt", "\n".join(self.pieces))
 
 
 def load_tokenizer(name: str | Path) -> PretrainingTokenizer:
@@ -242,7 +227,7 @@ def _without_specials(state: Json, special: set[int]) -> Json:
         if token["id"] in special and isinstance(vocab, dict):
             vocab.setdefault(token["content"], token["id"])
     for step in flat_steps(state, "normalizer"):
-        step.update(_effective(step))
+        step.update(effective_step(step))
     state["added_tokens"] = [t for t in state["added_tokens"] if t["id"] not in special]
     return state | {"truncation": None, "padding": None, "post_processor": None}
 
@@ -297,106 +282,8 @@ def _hash(
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-def _effective(step: Json) -> Json:
+def effective_step(step: Json) -> Json:
     """Spell out BERT's default: accents go where letters are lower-cased."""
     if step["type"] == "BertNormalizer" and step["strip_accents"] is None:
         return step | {"strip_accents": step["lowercase"]}
     return step
-
-
-def _full_state(tokenizer: PretrainingTokenizer) -> Json:
-    state: Json = json.loads(tokenizer.backend.to_str())
-    is_byte_level = any(s["type"] == "ByteLevel" for s in flat_steps(state, "pre_tokenizer"))
-    specials = [
-        {
-            "id": int(token_id),
-            "content": tokenizer.pieces[token_id],
-            "single_word": False,
-            # As RoBERTa has it: a mask takes the blank before it along.
-            "lstrip": is_byte_level and bool(token_id == tokenizer.mask_id),
-            "rstrip": False,
-            "normalized": False,
-            "special": True,
-        }
-        for token_id in tokenizer.special_ids
-    ]
-    added = sorted(state["added_tokens"] + specials, key=lambda token: int(token["id"]))
-    state["normalizer"] = _spelled_out(state["normalizer"])
-    return state | {"added_tokens": added, "post_processor": _template(tokenizer)}
-
-
-def _spelled_out(normalizer: Json | None) -> Json | None:
-    """Return a normalizer that reads the same once it was saved and loaded."""
-    if normalizer is None or "type" not in normalizer:
-        return normalizer
-    if normalizer["type"] == "Sequence":
-        return normalizer | {"normalizers": [*map(_spelled_out, normalizer["normalizers"])]}
-    return _effective(normalizer)
-
-
-def _template(tokenizer: PretrainingTokenizer) -> Json:
-    """Return BERT's `[CLS] A [SEP] B [SEP]`, segments 0 and 1."""
-
-    def special(token_id: int, segment: int) -> Json:
-        return {"SpecialToken": {"id": tokenizer.pieces[token_id], "type_id": segment}}
-
-    def sequence(name: str, segment: int) -> Json:
-        return {"Sequence": {"id": name, "type_id": segment}}
-
-    cls_id, sep_id = tokenizer.cls_id, tokenizer.sep_id
-    single = [special(cls_id, 0), sequence("A", 0), special(sep_id, 0)]
-    tokens = {
-        tokenizer.pieces[i]: {
-            "id": tokenizer.pieces[i],
-            "ids": [i],
-            "tokens": [tokenizer.pieces[i]],
-        }
-        for i in sorted({cls_id, sep_id})
-    }
-    return {
-        "type": "TemplateProcessing",
-        "single": single,
-        "pair": [*single, sequence("B", 1), special(sep_id, 1)],
-        "special_tokens": tokens,
-    }
-
-
-def _saved_config(tokenizer: PretrainingTokenizer, model_max_length: int | None) -> Json:
-    config: Json = {f"{r}_token": tokenizer.pieces[getattr(tokenizer, f"{r}_id")] for r in ROLES}
-    config |= {"clean_up_tokenization_spaces": False}
-    config |= {"model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}
-    if model_max_length is not None:
-        config["model_max_length"] = model_max_length
-    steps = tokenizer._steps
-    if len(steps) == 1 and steps[0]["type"] == "BertNormalizer":
-        config["do_lower_case"] = steps[0]["lowercase"]
-        config["strip_accents"] = steps[0]["strip_accents"]
-        config["tokenize_chinese_chars"] = steps[0]["handle_chinese_chars"]
-    is_bert = _is_plain_bert(tokenizer)
-    config["tokenizer_class"] = "BertTokenizer" if is_bert else "PreTrainedTokenizerFast"
-    return config
-
-
-def _is_plain_bert(tokenizer: PretrainingTokenizer) -> bool:
-    """Whether four settings say everything.
-
-    `transformers` 5 rebuilds a `BertTokenizer` from casing, accents, CJK and the vocabulary, and
-    silently drops whatever else `tokenizer.json` says.
-    """
-    state = json.loads(tokenizer.backend.to_str())
-    normalizer, model = state["normalizer"], state["model"]
-    return (
-        normalizer is not None
-        and normalizer["type"] == "BertNormalizer"
-        and normalizer["clean_text"]
-        and [s["type"] for s in flat_steps(state, "pre_tokenizer")] == ["BertPreTokenizer"]
-        and model["type"] == "WordPiece"
-        and model["continuing_subword_prefix"] == "##"
-        and model["max_input_chars_per_word"] == 100
-        and not state["added_tokens"]
-        and len(tokenizer.special_ids) == len(ROLES)
-    )
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text + "\n", encoding="utf-8", newline="\n")

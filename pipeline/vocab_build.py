@@ -14,6 +14,7 @@ from clozemill.pipeline.out_folder import check_out
 from clozemill.pipeline.progress import OnProgress, Progress
 from clozemill.pipeline.read import ReadOptions, ReadTally, read_documents
 from clozemill.pipeline.tokenizer import PretrainingTokenizer
+from clozemill.pipeline.tokenizer_saving import save_tokenizer
 from clozemill.pipeline.vocab import VocabularyReport, train_vocabulary
 from clozemill.pipeline.vocab_settings import VocabularySettings
 
@@ -121,7 +122,7 @@ def _write(tokenizer: PretrainingTokenizer, out: Path, *, overwrite: bool) -> No
         out.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as aside:
             fresh = Path(aside) / "tokenizer"
-            tokenizer.save(fresh, model_max_length=_MODEL_MAX_LENGTH)
+            save_tokenizer(tokenizer, fresh, model_max_length=_MODEL_MAX_LENGTH)
             if not out.exists() or not any(out.iterdir()):
                 fresh.replace(out)
             elif different := _differing_name(fresh, out):

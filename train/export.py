@@ -28,6 +28,7 @@ from clozemill.pipeline.files import (
 )
 from clozemill.pipeline.out_folder import check_out
 from clozemill.pipeline.tokenizer import PretrainingTokenizer
+from clozemill.pipeline.tokenizer_saving import save_tokenizer
 from clozemill.train.checkpoints import TrainingState, defect, list_checkpoints
 from clozemill.train.encoders import TrainedEncoder, find_encoder, find_tokenizer
 from clozemill.train.export_checks import check_like_transformers, check_reloads
@@ -118,7 +119,7 @@ def write_export(
 ) -> None:
     """Write all files of an export into an empty folder, the receipt last."""
     save_pretrained(model, folder, extra_config={LINEAGE_KEY: _lineage(facts.state)})
-    tokenizer.save(folder, model_max_length=model.config.max_position_embeddings)
+    save_tokenizer(tokenizer, folder, model_max_length=model.config.max_position_embeddings)
     (folder / CARD_NAME).write_text(model_card(facts), encoding="utf-8", newline="\n")
     checksums = {file.name: file_checksum(file) for file in folder.iterdir()}
     receipt = {

@@ -11,6 +11,7 @@ from clozemill.pipeline.build import BuildReport
 from clozemill.pipeline.estimate import BuildEstimate
 from clozemill.pipeline.figures import count, percent
 from clozemill.pipeline.inspection import InstanceView
+from clozemill.pipeline.ledger import from_json, total
 from clozemill.pipeline.manifest import Manifest, dataset_folder, read_manifest
 from clozemill.pipeline.tokenizer import PretrainingTokenizer
 from clozemill.pipeline.verify import Finding
@@ -228,12 +229,10 @@ def _share(part: float, whole: float) -> str:
 def _last_line(report: BuildReport, out: str) -> Text:
     manifest, seconds = report.manifest, sum(report.seconds.values())
     text_bytes = manifest.ledger["records"][""].get("text_bytes", 0)
-    tokens = manifest.ledger["document_tokens"]
-    known = sum(number for fates in tokens.values() for number in fates.values())
-    unknowns = manifest.ledger["unknown_tokens"]
-    unknown = sum(number for fates in unknowns.values() for number in fates.values())
+    ledger = from_json(manifest.ledger)
+    unknown_share = _share(total(ledger, "unknown_tokens"), total(ledger, "document_tokens"))
     return Text(
         f"{text_bytes / 1e6:,.1f} MB of text in {seconds:,.1f} s ({text_bytes / 1e6 / seconds:,.1f}"
-        f" MB/s), [UNK] {_share(unknown, known)}, peak {report.peak_process_bytes / 1e6:,.0f} MB a "
+        f" MB/s), [UNK] {unknown_share}, peak {report.peak_process_bytes / 1e6:,.0f} MB a "
         f"process.\n{out} is a dataset; look inside with: clozemill inspect {out}"
     )

@@ -14,6 +14,7 @@ import pytest
 from clozemill.pipeline.encode import make_encoder
 from clozemill.pipeline.errors import TokenizerError
 from clozemill.pipeline.tokenizer import PretrainingTokenizer, load_tokenizer
+from clozemill.pipeline.tokenizer_saving import save_tokenizer
 from clozemill.pipeline.vocab import train_vocabulary
 from clozemill.pipeline.vocab_settings import VocabularySettings
 
@@ -111,7 +112,7 @@ def test_accents_have_their_own_switch_and_it_survives_saving(
     tmp_path: Path, strips: bool, expected: list[str]
 ) -> None:
     text = "CAF\u00c9 \u304b\u304e \u304b\u304d \u0915\u0941 \u00d6l\u00fc"
-    train(text, strip_accents=strips).save(tmp_path)
+    save_tokenizer(train(text, strip_accents=strips), tmp_path)
     tokenizer = load_tokenizer(tmp_path)
     for word, normal in zip(text.split(), expected, strict=True):
         assert tokenizer.backend.normalizer.normalize_str(word) == normal
@@ -126,7 +127,7 @@ def test_accents_go_with_capitals_unless_told_otherwise() -> None:
 
 def test_composing_makes_both_spellings_of_an_accent_one(tmp_path: Path) -> None:
     for unicode_form, is_one in (("nfc", True), ("none", False)):
-        train("caf\u00e9", strip_accents=False, unicode_form=unicode_form).save(tmp_path)
+        save_tokenizer(train("caf\u00e9", strip_accents=False, unicode_form=unicode_form), tmp_path)
         encoder = make_encoder(load_tokenizer(tmp_path))
         encoded = encoder.encode(["caf\u00e9", "cafe\u0301"]).token_ids.tolist()
         half = len(encoded) // 2
@@ -179,7 +180,7 @@ def test_what_cannot_be_trained_is_refused() -> None:
 def test_saved_files_are_the_same_bytes(tmp_path: Path) -> None:
     digests = set()
     for texts in ([TIES, "the tea"], ["the tea", TIES]):
-        train(*texts).save(tmp_path, model_max_length=128)
+        save_tokenizer(train(*texts), tmp_path, model_max_length=128)
         content = b"".join(path.read_bytes() for path in sorted(tmp_path.iterdir()))
         digests.add(hashlib.sha256(content).hexdigest())
     assert len(digests) == 1

@@ -18,6 +18,7 @@ from clozemill.pipeline.encode import make_encoder
 from clozemill.pipeline.errors import InputError, ModelError, RunError, TokenizerError
 from clozemill.pipeline.tokenizer import PretrainingTokenizer, load_tokenizer, make_tokenizer
 from clozemill.pipeline.tokenizer_files import wordpiece_state
+from clozemill.pipeline.tokenizer_saving import save_tokenizer
 from clozemill.train.encoders import find_encoder, find_tokenizer
 from clozemill.train.export import export_run
 from clozemill.train.fill_mask import encode_masked, fill_mask
@@ -154,7 +155,7 @@ def test_byte_level_words_keep_their_blanks_around_a_mask(tmp_path: Path) -> Non
     backend.train_from_iterator(make_texts(20), trainer)
     backend.save(str(tmp_path / "tokenizer.json"))
     tokenizer = load_tokenizer(tmp_path)
-    tokenizer.save(tmp_path / "saved")
+    save_tokenizer(tokenizer, tmp_path / "saved")
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "saved")
     for text in ("Bala <mask> dose.", "<mask>.", "Bala<mask>dose <mask>"):
         # In a dataset a sentence begins with a blank, which is its first word's.
