@@ -10,7 +10,7 @@ from clozemill.pipeline.dataset_names import shard_name
 from clozemill.pipeline.shards import SUFFIX_OF_FORMAT, Shard, write_shard
 
 _KEYS_PER_BUCKET = 1_000_000
-# Most batches of a bucket: keeps the tar samples of different buckets apart.
+"""Most batches of a bucket: keeps the tar samples of different buckets apart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,6 +3,7 @@
 Legend: N instances of a batch, P spans, K variants.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -97,3 +98,9 @@ def _read_masks(column: pa.Array) -> tuple[int, MaskBatch | None]:
     starts, shown = list_parts(overlays)
     positions, token_ids = shown.flatten()
     return num_variants, MaskBatch(positions.to_numpy(), token_ids.to_numpy(), starts)
+
+
+def one_batch(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """Return the rows of one batch or more, which have one schema, as one batch."""
+    batch: pa.RecordBatch = pa.Table.from_batches(parts).combine_chunks().to_batches()[0]
+    return batch

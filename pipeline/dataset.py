@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
+from clozemill.pipeline.columns import one_batch
 from clozemill.pipeline.config import SPLITS
 from clozemill.pipeline.dataset_names import TOKENIZER_FOLDER
 from clozemill.pipeline.errors import DatasetError
@@ -29,7 +30,7 @@ from clozemill.pipeline.schema import document_schema, instance_schema
 from clozemill.pipeline.shards import DocumentsFile, Shard, ShardReader, check_size, read_arrow_file
 
 _CACHED_BATCHES = 128
-# Two shards of the default size; batches without compression are views and cost next to nothing.
+"""Two shards of the default size; those without compression are views, and cost next to nothing."""
 
 
 def open_dataset(folder: str | os.PathLike[str]) -> "Dataset":
@@ -144,7 +145,7 @@ class Dataset:
         parts = list(self._sorted_parts(split, wanted[order]))
         if not parts:
             return pa.RecordBatch.from_pylist([], schema=self.schema)
-        joined: pa.RecordBatch = pa.Table.from_batches(parts).combine_chunks().to_batches()[0]
+        joined = one_batch(parts)
         back = np.empty_like(order)
         back[order] = np.arange(len(order))
         # The take of a batch is several times faster than that of a table.

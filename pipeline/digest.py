@@ -17,7 +17,7 @@ from xxhash import xxh3_128_digest
 from clozemill.pipeline.canonical import binary_column, join_rows, record_column
 from clozemill.pipeline.columns import InstanceColumns, read_columns
 from clozemill.pipeline.instance_ids import span_records
-from clozemill.pipeline.instances import MaskBatch
+from clozemill.pipeline.instances import NO_MASKS
 
 _HEADER = np.dtype(
     [
@@ -32,7 +32,6 @@ _HEADER = np.dtype(
     ]
 )
 _MASK_HEADER = np.dtype([("token_width", "u1"), ("num_variants", "<u4")])
-_NO_MASKS = MaskBatch(np.empty(0, np.uint8), np.empty(0, np.uint16), np.zeros(1, np.int64))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -127,7 +126,7 @@ def dataset_hashes(columns: InstanceColumns, instances: list[bytes]) -> list[byt
         instances: Their `instance_hashes`.
     """
     num_rows, num_variants = len(instances), columns.num_variants
-    masks = columns.masks or _NO_MASKS
+    masks = columns.masks or NO_MASKS
     variants = np.arange(num_rows + 1, dtype=np.int64) * num_variants
     starts = masks.starts[variants]
     width = _token_widths(masks.token_ids, starts)

@@ -33,8 +33,10 @@ SAMPLE_DOCUMENTS = 4
 """Documents read from each sampled split at least."""
 
 _EXPANDED_BYTES = 4 << 20
+"""Read of a compressed file to learn how far it expands."""
+
 _WORK_BYTES_PER_TEXT_BYTE = 0.6
-# Token ids of two bytes at about four characters a token, lengths and ids of documents.
+"""Token ids of two bytes at about four characters a token, lengths and ids of documents."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

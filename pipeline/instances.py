@@ -45,6 +45,11 @@ def token_dtype(vocab_size: int) -> np.dtype[np.unsignedinteger]:
     return np.dtype(np.uint16 if vocab_size <= 1 << 16 else np.uint32)
 
 
+def position_dtype(max_seq_length: int) -> np.dtype[np.unsignedinteger]:
+    """Return the type of positions in instances: one byte where that is enough."""
+    return np.dtype(np.uint8 if max_seq_length <= 256 else np.uint16)
+
+
 class Corpus(NamedTuple):
     """The documents of one bucket and split, in id order, as flat arrays."""
 
@@ -153,3 +158,7 @@ class MaskBatch(NamedTuple):
 
     starts: NDArray[np.int64]
     """(N * K + 1,): where each overlay starts in the two arrays above."""
+
+
+NO_MASKS = MaskBatch(np.empty(0, np.uint8), np.empty(0, np.uint16), np.zeros(1, np.int64))
+"""Of instances without variants."""

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from clozemill.pipeline import draws
 from clozemill.pipeline.errors import DatasetError
-from clozemill.pipeline.instances import MaskBatch, TokenBatch
+from clozemill.pipeline.instances import MaskBatch, TokenBatch, position_dtype
 from clozemill.pipeline.jit import kernel, lowest_one, njit
 from clozemill.pipeline.mask_rules import MaskRule
 
@@ -68,9 +68,8 @@ def draw_masks(
     variants = np.ascontiguousarray(variants, np.int64)
     num_overlays = (len(batch.starts) - 1) * len(variants)
     room = _mask_room(batch, rule) * len(variants)
-    position_type = np.uint8 if rule.max_seq_length <= 256 else np.uint16
     out = MaskBatch(
-        positions=np.empty(room, position_type),
+        positions=np.empty(room, position_dtype(rule.max_seq_length)),
         token_ids=np.empty(room, batch.input_ids.dtype),
         starts=np.zeros(num_overlays + 1, np.int64),
     )

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 import clozemill
 from clozemill.pipeline.bucket_files import BucketFiles, write_bucket
-from clozemill.pipeline.columns import InstanceColumns, read_columns
+from clozemill.pipeline.columns import InstanceColumns, one_batch, read_columns
 from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.dataset import Dataset, read_document_rows
 from clozemill.pipeline.dataset_names import (
@@ -196,12 +196,7 @@ class _Rows:
             if batch.num_rows > num_rows:
                 self.left.append(batch.slice(num_rows))
             num_rows -= parts[-1].num_rows
-        return parts[0] if len(parts) == 1 else _joined(parts)
-
-
-def _joined(parts: list[pa.RecordBatch]) -> pa.RecordBatch:
-    joined: pa.RecordBatch = pa.Table.from_batches(parts).combine_chunks().to_batches()[0]
-    return joined
+        return parts[0] if len(parts) == 1 else one_batch(parts)
 
 
 def _check_digest(dataset: Dataset, split: str, entry: SplitEntry, is_same_dataset: bool) -> None:

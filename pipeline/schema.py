@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from clozemill.pipeline.columns import InstanceColumns
 from clozemill.pipeline.errors import DatasetError
-from clozemill.pipeline.instances import MaskBatch, Spans
+from clozemill.pipeline.instances import NO_MASKS, Spans, position_dtype
 
 MOST_BATCH_ROWS = 1_024
 """Instances in a record batch: small enough to stay in cache, large enough to cost no overhead."""
 
 _MOST_BATCH_VALUES = 1 << 24
-# Keeps every list offset far below 2^31 and a batch below about 100 MB, for any length.
+"""Keeps every list offset far below 2^31 and a batch below about 100 MB, for any length."""
 
 
 def rows_per_batch(max_seq_length: int, num_variants: int) -> int:
@@ -66,7 +66,7 @@ def instance_schema(
             spans take 24 bytes, else 32.
     """
     token = pa.from_numpy_dtype(token_dtype)
-    position = pa.uint8() if max_seq_length <= 256 else _smallest_unsigned(max_seq_length)
+    position = pa.from_numpy_dtype(position_dtype(max_seq_length))
     number = _smallest_unsigned(most_span_value)
     shown = pa.struct([_field("position", position), _field("token_id", token)])
     span = pa.struct(
@@ -197,9 +197,7 @@ def _labels(labels: NDArray[np.int8]) -> pa.Array:
 def _masks(columns: InstanceColumns, kind: pa.DataType) -> pa.Array:
     num_rows, inner = len(columns.instance_ids), _item(kind)
     shown = _item(inner)
-    masks = columns.masks
-    if masks is None:
-        masks = MaskBatch(np.empty(0, np.uint8), np.empty(0, np.uint16), np.zeros(1, np.int64))
+    masks = columns.masks or NO_MASKS
     children = [
         _numbers(_run(masks.positions, masks.starts), shown.field(0).type, "masks.position"),
         _numbers(_run(masks.token_ids, masks.starts), shown.field(1).type, "masks.token_id"),

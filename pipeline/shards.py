@@ -4,6 +4,7 @@ Both hold the same record batches. In a tar every batch is one sample, `00000001
 bytes start at a multiple of 512: with the offsets from the manifest it is read in place.
 """
 
+import contextlib
 import tarfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -364,19 +365,14 @@ def check_size(path: Path, num_bytes: int) -> None:
         )
 
 
-class _reading:
-    """Turns whatever Arrow says about a damaged file into a `DatasetError` that names it."""
-
-    def __init__(self, path: Path | str) -> None:
-        self._path = path
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, pa.ArrowException | OSError | MemoryError | StopIteration):
-            said = str(error).splitlines()[0] if str(error) else "it ends too early"
-            raise _damaged(self._path, said) from error
+@contextlib.contextmanager
+def _reading(path: Path | str) -> Iterator[None]:
+    """Turn whatever Arrow says about a damaged file into a `DatasetError` that names it."""
+    try:
+        yield
+    except (pa.ArrowException, OSError, MemoryError, StopIteration) as error:
+        said = str(error).splitlines()[0] if str(error) else "it ends too early"
+        raise _damaged(path, said) from error
 
 
 def _damaged(path: Path | str, what: str) -> DatasetError:

@@ -36,7 +36,7 @@ from clozemill.pipeline.shards import Shard, check_size
 from clozemill.pipeline.tokenizer import PretrainingTokenizer, load_tokenizer
 
 _SUM_ERROR = 1e-9
-# Of sums of floating-point numbers that were added in another order.
+"""Of sums of floating-point numbers that were added in another order."""
 
 _SAMPLE_NAME = re.compile(r"[0-9]{9,}\.arrow")
 
