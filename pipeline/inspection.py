@@ -1,27 +1,16 @@
 """Inspect: what an instance holds, as a person reads it, back to the text it came from."""
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from tokenizers import decoders
 
 from clozemill.pipeline.columns import InstanceColumns, binary16_array, read_columns
-from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.dataset import Dataset
-from clozemill.pipeline.dataset_names import LOG_NAME, ORIGINS_NAME
-from clozemill.pipeline.documents import copy_id
-from clozemill.pipeline.encode import make_encoder
-from clozemill.pipeline.errors import ClozemillError, DatasetError
-from clozemill.pipeline.files import open_regular
-from clozemill.pipeline.origins import find_origins
-from clozemill.pipeline.read_origin import read_origin
-from clozemill.pipeline.sentences import find_sentences
+from clozemill.pipeline.errors import DatasetError
+from clozemill.pipeline.source_documents import SourceDocuments
 from clozemill.pipeline.tokenizer import PretrainingTokenizer, backend_steps, load_tokenizer
 
 _HEX_ID = re.compile(r"[0-9a-f]{4,32}")
@@ -136,14 +125,14 @@ class Inspector:
         """
         batch = self.dataset.take(split, list(numbers))
         columns = read_columns(batch)
-        origins = _Origins(
+        documents = SourceDocuments(
             self.dataset,
             columns.spans.document_ids,
             self.tokenizer,
             follows_remote=self.follows_remote,
         )
         return [
-            self._describe(columns, row, split, number, origins)
+            self._describe(columns, row, split, number, documents)
             for row, number in enumerate(numbers)
         ]
 
@@ -177,7 +166,12 @@ class Inspector:
                 begin += batch.num_rows
 
     def _describe(
-        self, columns: InstanceColumns, row: int, split: str, number: int, origins: "_Origins"
+        self,
+        columns: InstanceColumns,
+        row: int,
+        split: str,
+        number: int,
+        documents: SourceDocuments,
     ) -> InstanceView:
         tokens = columns.tokens
         ids = tokens.input_ids[tokens.starts[row] : tokens.starts[row + 1]]
@@ -196,7 +190,7 @@ class Inspector:
             tokens=tuple(pieces),
             segment_b_start=int(tokens.segment_b_start[row]),
             spans=tuple(
-                origins.span(columns, place, name)
+                _span(columns, place, name, documents)
                 for place, name in zip(range(begin, end), names, strict=False)
             ),
             variants=tuple(self._variants(columns, row, pieces)),
@@ -263,95 +257,24 @@ def _label_name(label: int) -> str | None:
     return ("next", "random")[label] if label < 2 else f"label {label}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _DocumentFacts:
-    external_id: str | None
-    num_sentences: int
-
-
-class _Origins:
-    """What is known about a few documents: their rows, their places, their sentences."""
-
-    def __init__(
-        self,
-        dataset: Dataset,
-        ids: "np.ndarray[tuple[int, ...], np.dtype[np.uint8]]",
-        tokenizer: PretrainingTokenizer,
-        *,
-        follows_remote: bool,
-    ) -> None:
-        self.tokenizer = tokenizer
-        self.follows_remote = follows_remote
-        self.folder = dataset.folder
-        wanted = {row.tobytes() for row in ids}
-        self.facts = _document_facts(dataset, wanted)
-        self.origins = find_origins(dataset.folder / ORIGINS_NAME, wanted)
-        self.settings = _reading_settings(dataset.folder / LOG_NAME)
-        self.rule = str(dataset.manifest.configuration.get("sentences", ""))
-        self.texts: dict[bytes, tuple[list[str], str]] = {}
-
-    def span(self, columns: InstanceColumns, place: int, segment: str) -> SpanView:
-        """Return one span of the batch."""
-        spans = columns.spans
-        key = spans.document_ids[place].tobytes()
-        facts = self.facts.get(key, _DocumentFacts(external_id=None, num_sentences=0))
-        origin = self.origins.get(key)
-        if key not in self.texts:
-            self.texts[key] = self._sentences(key)
-        sentences, note = self.texts[key]
-        first, count = int(spans.first_sentence[place]), int(spans.num_sentences[place])
-        return SpanView(
-            segment=segment,
-            document_id=key.hex(),
-            external_id=facts.external_id,
-            file=origin.file if origin else None,
-            offset=origin.offset if origin else None,
-            first_sentence=first,
-            num_sentences=count,
-            num_document_sentences=facts.num_sentences,
-            cut_front=int(spans.cut_front[place]),
-            cut_back=int(spans.cut_back[place]),
-            sentences=tuple(sentences[first : first + count]),
-            note=note,
-        )
-
-    def _sentences(self, key: bytes) -> tuple[list[str], str]:
-        """Return the document's sentences that have tokens, or why they cannot be read."""
-        if key not in self.origins:
-            return [], f"{ORIGINS_NAME} does not tell where it was read"
-        if self.settings is None or not self.rule:
-            return [], f"{LOG_NAME} does not tell how it was read"
-        file, offset, copy = self.origins[key]
-        try:
-            document = read_origin(file, offset, self.settings, follows_remote=self.follows_remote)
-        except (ClozemillError, OSError) as error:
-            return [], str(error)
-        if copy_id(document.id, copy) != key:
-            return [], f"{file} has another text at {offset} now"
-        sentences = find_sentences(document.text, self.rule)
-        num_tokens = np.diff(make_encoder(self.tokenizer).encode(sentences).starts)
-        return [text for text, count in zip(sentences, num_tokens, strict=True) if count], ""
-
-
-def _document_facts(dataset: Dataset, wanted: set[bytes]) -> dict[bytes, _DocumentFacts]:
-    facts = {}
-    value_set = pa.array(sorted(wanted), pa.binary(16))
-    for batch in dataset.documents():
-        rows = batch.filter(pc.is_in(batch.column("document_id"), value_set))
-        names = ("document_id", "external_id", "num_sentences")
-        for key, external_id, count in zip(
-            *(rows.column(name).to_pylist() for name in names), strict=True
-        ):
-            facts[key] = _DocumentFacts(external_id=external_id, num_sentences=count)
-    return facts
-
-
-def _reading_settings(path: Path) -> BuildConfig | None:
-    """Return the settings that inputs were read with, from the build's log."""
-    names = BuildConfig().settings("input").keys() - {"inputs", "validation"}
-    try:
-        with open_regular(path) as stream:
-            identity = json.loads(stream.readline())["identity"]
-        return BuildConfig(**{name: identity[name] for name in names})
-    except (OSError, ValueError, LookupError, TypeError, RecursionError, ClozemillError):
-        return None
+def _span(
+    columns: InstanceColumns, place: int, segment: str, documents: SourceDocuments
+) -> SpanView:
+    spans = columns.spans
+    key = spans.document_ids[place].tobytes()
+    document = documents.find(key)
+    first, count = int(spans.first_sentence[place]), int(spans.num_sentences[place])
+    return SpanView(
+        segment=segment,
+        document_id=key.hex(),
+        external_id=document.external_id,
+        file=document.file,
+        offset=document.offset,
+        first_sentence=first,
+        num_sentences=count,
+        num_document_sentences=document.num_sentences,
+        cut_front=int(spans.cut_front[place]),
+        cut_back=int(spans.cut_back[place]),
+        sentences=document.sentences[first : first + count],
+        note=document.note,
+    )

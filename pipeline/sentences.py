@@ -64,7 +64,7 @@ def sentence_lengths(text: str, rule: str) -> list[int]:
     split = _one_sentence
     if rule != _GIVEN:
         split = functools.partial(_split, rule.removeprefix("sentencex:"))
-        if _are_hard_wrapped(paragraphs):
+        if is_hard_wrapped(paragraphs):
             paragraphs, gaps = _blocks(text)
     lengths: list[int] = []
     for paragraph, gap in zip(paragraphs, gaps, strict=True):
@@ -151,21 +151,17 @@ def _blocks(text: str) -> tuple[list[str], list[int]]:
     return blocks, [*(end - start for start, end in gaps), 0]
 
 
-def is_hard_wrapped(text: str) -> bool:
-    r"""Return whether the lines of a text were broken to fit a page.
+def is_hard_wrapped(lines: Sequence[str]) -> bool:
+    """Return whether the lines of a text were broken to fit a page.
 
     So it is if hardly any line is longer than `WRAP_WIDTH`, and of the lines that run into another
     one most are long and few end like a sentence.
 
-    >>> is_hard_wrapped("It was a bright cold day in April; and all the\nclocks struck thirteen.")
+    >>> is_hard_wrapped(["It was a bright cold day in April; and all the", "clocks struck 13."])
     True
-    >>> is_hard_wrapped("- Would you like some tea, or rather coffee?\n- No, thank you. Not today.")
+    >>> is_hard_wrapped(["- Would you like some tea, or rather coffee?", "- No, thank you. Not yet."])
     False
     """
-    return _are_hard_wrapped(text.split("\n"))
-
-
-def _are_hard_wrapped(lines: list[str]) -> bool:
     num_long = sum(len(line) > WRAP_WIDTH for line in lines)
     if len(lines) == 1 or num_long * LINES_PER_LONG_ONE > len(lines):
         return False
