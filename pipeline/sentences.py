@@ -159,7 +159,7 @@ def is_hard_wrapped(lines: Sequence[str]) -> bool:
 
     >>> is_hard_wrapped(["It was a bright cold day in April; and all the", "clocks struck 13."])
     True
-    >>> is_hard_wrapped(["- Would you like some tea, or rather coffee?", "- No, thank you. Not yet."])
+    >>> is_hard_wrapped(["- Would you like some tea, or rather coffee?", "- No, thanks. Not yet."])
     False
     """
     num_long = sum(len(line) > WRAP_WIDTH for line in lines)
