@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from clozemill.pipeline.config import BuildConfig
+from clozemill.pipeline.settings import choices_of
 from clozemill.train.config import RECIPES, PretrainConfig, read_recipe
 
 
@@ -145,7 +146,7 @@ def _recipe_rows() -> list[str]:
 
 
 def _row(item: "dataclasses.Field[object]") -> str:
-    choices = " \\| ".join(item.metadata["choices"])
+    choices = " \\| ".join(choices_of(item.type))
     default = "-" if item.default in (None, "", ()) else f"`{item.default}`"
     meaning = item.metadata["help"] + (f" One of: {choices}." if choices else "")
     return f"| `{item.name}` | {default} | {meaning} |"

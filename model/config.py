@@ -1,9 +1,10 @@
 """The shape of an encoder: one record with Hugging Face's field names, and the published sizes."""
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 from clozemill.pipeline.errors import ModelError
 
@@ -121,7 +122,9 @@ def _check_range(name: str, value: float, low: float, high: float) -> None:
         raise ModelError(f"{name} is {value!r}; it must be between {low} and {high}.")
 
 
-PRESETS = MappingProxyType(
+PresetName = Literal["tiny", "mini", "small", "medium", "base", "large"]
+
+PRESETS: Mapping[PresetName, tuple[int, int, int]] = MappingProxyType(
     {
         "tiny": (2, 128, 2),
         "mini": (4, 256, 4),
@@ -138,7 +141,7 @@ others.
 """
 
 
-def preset(name: str, *, vocab_size: int, **changes: Any) -> BertConfig:
+def preset(name: PresetName, *, vocab_size: int, **changes: Any) -> BertConfig:
     """Return a published size for a vocabulary, with other fields as asked.
 
     Raises:

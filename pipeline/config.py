@@ -39,28 +39,25 @@ class BuildConfig:
     )
     out: str = setting("", "execution", "The dataset folder to write.")
 
-    recipe: str = setting(
+    recipe: Literal["bert", "roberta-full", "roberta-doc"] = setting(
         "bert",
         "instances",
         "How instances are made: sentence pairs (bert) or packed sentences (roberta-*).",
-        ("bert", "roberta-full", "roberta-doc"),
     )
     max_seq_length: int = setting(128, "instances", "Longest instance, in tokens with specials.")
     dupe_factor: int = setting(1, "instances", "How often the pairs of a document are re-drawn.")
     short_seq_prob: float = setting(
         0.1, "instances", "Share of documents that aim for a random shorter length."
     )
-    nsp_balance: str = setting(
+    nsp_balance: Literal["original", "exact"] = setting(
         "original",
         "instances",
         "Labels by the original's coin, or steered towards one half.",
-        ("original", "exact"),
     )
-    long_sentences: str = setting(
+    long_sentences: Literal["split", "truncate", "drop"] = setting(
         "split",
         "instances",
         "Packed recipes: what becomes of a sentence longer than an instance.",
-        ("split", "truncate", "drop"),
     )
     mask_variants: int = setting(
         10,
@@ -72,22 +69,20 @@ class BuildConfig:
     max_predictions_per_seq: int | None = setting(
         None, "masks", "Cap on selected tokens of an instance; by default what the share asks for."
     )
-    mask_unit: str = setting(
-        "token", "masks", "Select single tokens, or all pieces of a word.", ("token", "word")
+    mask_unit: Literal["token", "word"] = setting(
+        "token", "masks", "Select single tokens, or all pieces of a word."
     )
-    mask_count: str = setting(
+    mask_count: Literal["rounded", "stochastic"] = setting(
         "rounded",
         "masks",
         "Selected tokens per instance: BERT's rounded share, or RoBERTa's random rounding.",
-        ("rounded", "stochastic"),
     )
     mask_token_prob: float = setting(0.8, "masks", "Share of selected shown as [MASK].")
     random_token_prob: float = setting(0.1, "masks", "Share of selected shown as a random token.")
-    random_tokens: str = setting(
+    random_tokens: Literal["ordinary", "all"] = setting(
         "ordinary",
         "masks",
         "Draw random tokens from ordinary ones, or from the whole vocabulary as the original.",
-        ("ordinary", "all"),
     )
     seed: int = setting(0, "instances", "Seed of pairs and masks.")
     split_seed: int = setting(0, "instances", "Seed of the train/validation split alone.")
@@ -100,8 +95,8 @@ class BuildConfig:
         "Input to use as the validation split instead of a share; may be repeated, and globs are "
         "to be quoted, or the shell makes all but the first file training text.",
     )
-    duplicates: str = setting(
-        "drop", "instances", "What becomes of a document whose text was seen.", ("drop", "keep")
+    duplicates: Literal["drop", "keep"] = setting(
+        "drop", "instances", "What becomes of a document whose text was seen."
     )
     source: str = setting("", "input", "Name of the corpus these inputs are.")
     source_field: str | None = setting(
@@ -121,24 +116,21 @@ class BuildConfig:
         "Language code of the sentence splitter, such as en, de or zh-hant; what it has no rules "
         "for, an unknown code or a region such as de-de, it splits like English.",
     )
-    layout: str = setting(
+    layout: Literal["prose", "sentences", "lines"] = setting(
         "prose",
         "input",
         "In .txt files: a file is a document (prose), a line is a sentence and a blank line ends "
         "a document (sentences), or a line is a document (lines).",
-        ("prose", "sentences", "lines"),
     )
-    input_format: str | None = setting(
+    input_format: Literal["txt", "jsonl", "parquet", "arrow"] | None = setting(
         None,
         "input",
         "Format of standard input and of files with other endings.",
-        ("txt", "jsonl", "parquet", "arrow"),
     )
-    on_bad_input: str = setting(
+    on_bad_input: Literal["error", "skip", "replace"] = setting(
         "error",
         "input",
         "Stop at bytes or records that cannot be read, skip them, or replace bad bytes.",
-        ("error", "skip", "replace"),
     )
     limit_documents: int | None = setting(None, "input", "Read only the first N documents.")
     bucket_tokens: int | None = setting(
@@ -148,9 +140,11 @@ class BuildConfig:
         "the split, but 2 million at least and 4 million at most.",
     )
 
-    format: str = setting("arrow", "layout", "File format of the shards.", ("arrow", "webdataset"))
-    compression: str = setting(
-        "none", "layout", "Compression inside the shards.", ("none", "lz4", "zstd")
+    format: Literal["arrow", "webdataset"] = setting(
+        "arrow", "layout", "File format of the shards."
+    )
+    compression: Literal["none", "lz4", "zstd"] = setting(
+        "none", "layout", "Compression inside the shards."
     )
     shard_size: int = setting(65_536, "layout", "Most instances in one shard.")
 
@@ -158,7 +152,7 @@ class BuildConfig:
         32 << 20, "execution", "About how much of the inputs one task reads, in bytes as stored."
     )
     workers: int | None = setting(None, "execution", "Worker processes; by default all cores.")
-    engine: str = setting("local", "execution", "Where the tasks run.", ("local", "ray"))
+    engine: Literal["local", "ray"] = setting("local", "execution", "Where the tasks run.")
     ray_address: str | None = setting(None, "execution", "Address of a running Ray cluster.")
     overwrite: bool = setting(False, "execution", "Replace a finished dataset in the folder.")
 

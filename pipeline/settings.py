@@ -7,28 +7,42 @@ values mean together, a record checks itself, in `__post_init__`.
 
 import dataclasses
 import difflib
+import itertools
 import os
 import tomllib
+import types
 import typing
 from collections.abc import Mapping
 from dataclasses import field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from clozemill.pipeline.errors import ConfigError
 from clozemill.pipeline.files import has_utf8_name, printable
 
 
-def setting(default: Any, kind: str, text: str, choices: tuple[str, ...] = ()) -> Any:
+def setting(default: Any, kind: str, text: str) -> Any:
     """Return a field of a record of settings, with what its flag and the docs say of it.
 
     Args:
         default: Value where nothing is given; None is absent.
         kind: What the field decides; each record names its kinds.
         text: The help, a sentence.
-        choices: The values allowed; none for any.
     """
-    return field(default=default, metadata={"kind": kind, "help": text, "choices": choices})
+    return field(default=default, metadata={"kind": kind, "help": text})
+
+
+def choices_of(kind: Any) -> tuple[str, ...]:
+    """Return the values that the type of a field allows; none where any will do.
+
+    >>> choices_of(Literal["token", "word"] | None), choices_of(str)
+    (('token', 'word'), ())
+    """
+    if typing.get_origin(kind) is Literal:
+        return typing.get_args(kind)
+    if typing.get_origin(kind) in (types.UnionType, typing.Union):
+        return tuple(itertools.chain.from_iterable(map(choices_of, typing.get_args(kind))))
+    return ()
 
 
 def settings_of(record: Any, *kinds: str) -> dict[str, Any]:
@@ -135,7 +149,8 @@ _TYPES: dict[Any, str] = {
 def _check_type(item: "dataclasses.Field[Any]", value: Any) -> None:
     """Raise `ConfigError` unless the value is of the field's type; TOML and callers err."""
     if not _is_of_type(value, item.type):
-        raise ConfigError(f"{item.name} is {value!r}; it must be {_TYPES[item.type]}.")
+        expected = "text" if choices_of(item.type) else _TYPES[item.type]
+        raise ConfigError(f"{item.name} is {value!r}; it must be {expected}.")
 
 
 def _is_of_type(value: Any, kind: Any) -> bool:
@@ -145,6 +160,8 @@ def _is_of_type(value: Any, kind: Any) -> bool:
     (True, False)
     """
     members = typing.get_args(kind)
+    if typing.get_origin(kind) is Literal:
+        return isinstance(value, str)
     if typing.get_origin(kind) is tuple:
         if not isinstance(value, tuple):
             return False
@@ -168,6 +185,6 @@ def _check_utf8(name: str, value: Any) -> None:
 
 
 def _check_choice(item: "dataclasses.Field[Any]", value: Any) -> None:
-    choices = item.metadata["choices"]
+    choices = choices_of(item.type)
     if choices and value is not None and value not in choices:
         raise ConfigError(f"{item.name} is {value!r}; it must be one of {', '.join(choices)}.")

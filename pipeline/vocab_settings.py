@@ -1,9 +1,10 @@
 """The settings of a vocabulary: one record from which the flags of `clozemill vocab` are made."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from clozemill.pipeline.errors import TokenizerError
-from clozemill.pipeline.settings import setting
+from clozemill.pipeline.settings import check_fields, setting
 
 MIN_VOCABULARY = 10
 """Five special tokens, and room for some text: a character takes two, as a word's start and
@@ -26,11 +27,10 @@ class VocabularySettings:
         "vocabulary",
         "Drop accents (and vowel signs of many scripts); by default unless --cased.",
     )
-    unicode_form: str = setting(
+    unicode_form: Literal["none", "nfc"] = setting(
         "none",
         "vocabulary",
         "Compose characters first (nfc), so that both spellings of an accent are one.",
-        ("none", "nfc"),
     )
 
     def __post_init__(self) -> None:
@@ -41,8 +41,7 @@ class VocabularySettings:
                 "are special tokens and a character takes two, as a word's start and inside, and "
                 f"at most {MAX_VOCABULARY:,}."
             )
-        if self.unicode_form not in ("none", "nfc"):
-            raise TokenizerError(f"unicode_form is {self.unicode_form!r}; it must be none or nfc.")
+        check_fields(self)
 
     @property
     def drops_accents(self) -> bool:

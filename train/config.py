@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-from clozemill.model.config import PRESETS
+from clozemill.model.config import PresetName
 from clozemill.pipeline.errors import ConfigError, RunError
 from clozemill.pipeline.settings import (
     check_fields,
@@ -25,7 +25,8 @@ numerics: how the same sums are rounded and which dropout is drawn; a resumed ru
 execution: nothing about the weights.
 """
 
-RECIPES = ("bert-original", "roberta", "budget", "cpu-demo")
+Recipe = Literal["bert-original", "roberta", "budget", "cpu-demo"]
+RECIPES = get_args(Recipe)
 """Names of the settings in `recipes/`."""
 
 _MOST_MICRO_ROWS = 32
@@ -37,21 +38,19 @@ class PretrainConfig:
 
     data: str = setting("", "execution", "The dataset folder to train on.")
     out: str = setting("", "execution", "The run folder to write.")
-    recipe: str | None = setting(
-        None, "execution", "Start from these settings instead of the defaults.", RECIPES
+    recipe: Recipe | None = setting(
+        None, "execution", "Start from these settings instead of the defaults."
     )
 
-    model: str = setting(
+    model: PresetName = setting(
         "mini",
         "training",
         "Size of the encoder.",
-        tuple(PRESETS),
     )
-    hidden_act: str = setting(
+    hidden_act: Literal["gelu", "gelu_new"] = setting(
         "gelu",
         "training",
         "GELU with erf (gelu) or with tanh, as the original (gelu_new).",
-        ("gelu", "gelu_new"),
     )
     initializer_range: float = setting(
         0.02,
@@ -77,11 +76,10 @@ class PretrainConfig:
         "Start from the weights and moments of this run, at step 0 of a schedule of its own.",
     )
 
-    masking: str = setting(
+    masking: Literal["static", "dynamic"] = setting(
         "static",
         "training",
         "Read the stored variants in turn, or draw a new one in each epoch.",
-        ("static", "dynamic"),
     )
     num_static_variants: int | None = setting(
         None, "training", "Static masking: use the first so many variants; by default all."
@@ -104,11 +102,10 @@ class PretrainConfig:
     )
     seed: int = setting(0, "training", "Seed of weights, order and dropout; masks have their own.")
 
-    optimizer: str = setting(
+    optimizer: Literal["adamw", "bert-adam", "lamb"] = setting(
         "adamw",
         "training",
         "AdamW; BERT's Adam, which corrects no bias; or LAMB, for large batches.",
-        ("adamw", "bert-adam", "lamb"),
     )
     learning_rate: float = setting(5e-4, "training", "Peak of the learning rate.")
     beta1: float = setting(0.9, "training", "Decay of the mean of gradients.")
@@ -118,11 +115,10 @@ class PretrainConfig:
         0.01, "training", "Decoupled decay of weights; LayerNorm and biases are exempt."
     )
     clip_norm: float = setting(1.0, "training", "Largest norm of the whole gradient; 0 is none.")
-    schedule: str = setting(
+    schedule: Literal["linear", "cosine", "wsd", "bert"] = setting(
         "linear",
         "training",
         "Fall of the learning rate after warm-up: see docs/training.md.",
-        ("linear", "cosine", "wsd", "bert"),
     )
     warmup_steps: int | None = setting(
         None, "training", "Steps until the peak; by default the share warmup_share of all."
@@ -132,17 +128,15 @@ class PretrainConfig:
     decay_share: float = setting(
         0.1, "training", "Schedule wsd: share of the steps in which the rate falls, at the end."
     )
-    decay_shape: str = setting(
+    decay_shape: Literal["linear", "one-minus-sqrt"] = setting(
         "linear",
         "training",
         "Schedule wsd: shape of that fall, a line or one minus a square root.",
-        ("linear", "one-minus-sqrt"),
     )
-    precision: str = setting(
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = setting(
         "auto",
         "training",
         "Number format of matrix products; auto is bf16 where the machine is fast at it.",
-        ("auto", "fp32", "bf16", "fp16"),
     )
 
     eval_every: int = setting(500, "execution", "Steps between evaluations; 0 is at the end alone.")
@@ -154,11 +148,10 @@ class PretrainConfig:
     )
     keep: int = setting(2, "execution", "Checkpoints kept; older ones are deleted.")
     log_every: int = setting(10, "execution", "Steps between rows of metrics.jsonl.")
-    log_with: str | None = setting(
+    log_with: Literal["tensorboard", "trackio", "wandb"] | None = setting(
         None,
         "execution",
         "Send metrics to a tracker as well.",
-        ("tensorboard", "trackio", "wandb"),
     )
     resume: str = setting(
         "auto", "execution", "Go on from the newest checkpoint (auto), from a PATH, or never."

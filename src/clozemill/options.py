@@ -9,7 +9,7 @@ import click
 
 from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.errors import ConfigError
-from clozemill.pipeline.settings import read_config_file
+from clozemill.pipeline.settings import choices_of, read_config_file
 from clozemill.pipeline.vocab_settings import VocabularySettings
 from clozemill.train.config import PretrainConfig, pretrain_config
 
@@ -127,8 +127,8 @@ def _option(item: "dataclasses.Field[Any]", *, has_default: bool) -> Callable[[C
     settings: dict[str, Any] = {"default": default, "help": item.metadata["help"]}
     if bool in (hint, *_members(hint)):
         settings["is_flag"] = True
-    elif item.metadata["choices"]:
-        settings["type"] = click.Choice(item.metadata["choices"])
+    elif choices := choices_of(item.type):
+        settings["type"] = click.Choice(choices)
     elif item.name == "source_weight":
         settings.update(multiple=True, metavar="NAME=WEIGHT")
     elif hint == tuple[str, ...]:
