@@ -16,6 +16,7 @@ from clozemill.options import (
     reading_options,
     vocabulary_options,
 )
+from clozemill.pipeline.config import SPLITS
 from clozemill.pipeline.errors import ConfigError
 from clozemill.pipeline.vocab_settings import VocabularySettings
 from clozemill.printing import (
@@ -237,8 +238,8 @@ def _at_least(least: int) -> click.IntRange:
 )
 @click.option(
     "--split",
-    type=click.Choice(["train", "validation"]),
-    default="train",
+    type=click.Choice(SPLITS),
+    default=SPLITS[0],
     show_default=True,
     help="Of which split.",
 )

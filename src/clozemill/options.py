@@ -12,6 +12,7 @@ from clozemill.pipeline.errors import ConfigError
 from clozemill.pipeline.settings import read_config_file
 from clozemill.pipeline.vocab_settings import VocabularySettings
 from clozemill.train.config import PretrainConfig, pretrain_config
+from clozemill.train.evaluation_settings import EvaluationSettings
 
 Command = typing.TypeVar("Command", bound=Callable[..., Any])
 
@@ -21,6 +22,7 @@ _FLAGS = {
     "strip_accents": ("--strip-accents/--no-strip-accents",),
     "next_sentence": ("--next-sentence/--no-next-sentence",),
     "compile": ("--compile/--no-compile",),
+    "num_instances": ("--instances",),
 }
 """Where a flag is not its field's name."""
 
@@ -59,6 +61,11 @@ def vocabulary_options(command: Command) -> Command:
 def pretrain_options(command: Command) -> Command:
     """Add a flag for every field of `PretrainConfig` but the dataset, which is an argument."""
     return _add_options(command, PretrainConfig, lambda item: item.name != "data")
+
+
+def evaluation_options(command: Command) -> Command:
+    """Add a flag for every field of `EvaluationSettings`."""
+    return _add_options(command, EvaluationSettings, lambda item: True)
 
 
 def study_options(command: Command) -> Command:

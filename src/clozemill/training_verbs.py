@@ -6,9 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clozemill.options import config_option, pretrain_config_from_flags, pretrain_options
+from clozemill.options import (
+    config_option,
+    evaluation_options,
+    pretrain_config_from_flags,
+    pretrain_options,
+)
 from clozemill.pipeline.errors import ConfigError
 from clozemill.printing import EXIT_INTERRUPTED, json_option, quiet_option, show, tell
+from clozemill.train.evaluation_settings import EvaluationSettings
 
 if TYPE_CHECKING:
     from clozemill.train.config import PretrainConfig
@@ -217,67 +223,20 @@ def fill_mask(model: str, text: str, top_k: int, tokenizer: str | None, is_json:
 )
 @click.argument("model", metavar="MODEL")
 @click.argument("data", metavar="DATA")
-@click.option(
-    "--split",
-    type=click.Choice(["train", "validation"]),
-    default="validation",
-    show_default=True,
-    help="Which instances.",
-)
-@click.option(
-    "--variant",
-    type=click.IntRange(0, 2**31),
-    default=0,
-    show_default=True,
-    help="Which masking; one that is not stored is drawn by the same rule.",
-)
-@click.option("--instances", type=click.IntRange(min=1), help="The first so many; by default all.")
-@click.option(
-    "--precision",
-    type=click.Choice(["auto", "fp32", "bf16", "fp16"]),
-    default="auto",
-    show_default=True,
-    help="Number format of matrix products; auto is bf16 where the machine is fast at it.",
-)
-@click.option("--threads", type=click.IntRange(1, 4_096), help="By default all usable cores.")
-@click.option(
-    "--micro-batch-size",
-    type=click.IntRange(min=1),
-    default=32,
-    show_default=True,
-    help="Instances of one forward pass.",
-)
+@evaluation_options
 @json_option
 @quiet_option
-def evaluate(
-    model: str,
-    data: str,
-    split: str,
-    variant: int,
-    instances: int | None,
-    precision: str,
-    threads: int | None,
-    micro_batch_size: int,
-    is_json: bool,
-    quiet: bool,
-) -> None:
+def evaluate(model: str, data: str, is_json: bool, quiet: bool, **flags: Any) -> None:
     """Measure an encoder on a dataset: losses and accuracies beside the lines to beat.
 
     MODEL is a run, a checkpoint, or a folder with an export or another Hugging Face BERT. A
     variant's masks are always the same, so the number is too; that of variant 0 is what a run logs.
     """
+    settings = EvaluationSettings(**flags)
     from clozemill import training_tables
     from clozemill.progress_bars import progress_bar
-    from clozemill.train.evaluation import EvaluationSettings, evaluate_encoder
+    from clozemill.train.evaluation import evaluate_encoder
 
-    settings = EvaluationSettings(
-        split=split,
-        variant=variant,
-        num_instances=instances,
-        precision=precision,
-        threads=threads,
-        micro_batch_size=micro_batch_size,
-    )
     with progress_bar(is_shown=not quiet) as on_progress:
         found = evaluate_encoder(Path(model), Path(data), settings, on_progress=on_progress)
     show(training_tables.evaluation_printout(found), is_json)
