@@ -9,16 +9,21 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from clozemill.analysis.defaults import FALSE_ALARM_RATE, MEMORY_LIMIT
+from clozemill.analysis.defaults import FALSE_ALARM_RATE
+from clozemill.options import (
+    data_argument,
+    json_option,
+    query_memory_option,
+    query_threads_option,
+    quiet_option,
+)
 from clozemill.pipeline.errors import ConfigError, QueryError
 from clozemill.printing import (
     EXIT_COULD_NOT_RUN,
     EXIT_FOUND,
     fail,
-    json_option,
     output_width,
     print_text,
-    quiet_option,
     show,
 )
 
@@ -26,17 +31,6 @@ if TYPE_CHECKING:
     import duckdb
 
     from clozemill.analysis.query import QueryResult
-
-
-threads_option = click.option(
-    "--threads", type=click.IntRange(min=1), help="Threads of a query; by default one per core."
-)
-memory_option = click.option(
-    "--memory-limit",
-    default=MEMORY_LIMIT,
-    show_default=True,
-    help="Memory of a query, before it spills to a temporary folder.",
-)
 
 
 class _Form(NamedTuple):
@@ -71,7 +65,7 @@ def _begins_with_comment(word: str, options: Collection[str]) -> bool:
     short_help="Ask a dataset and its runs in SQL.",
     epilog='Example: clozemill sql data/ "select split, count(*) from instances group by split"',
 )
-@click.argument("data", metavar="DATA")
+@data_argument
 @click.argument("words", nargs=-1, metavar="[RUN...] [QUERY]")
 @click.option(
     "--rows",
@@ -83,8 +77,8 @@ def _begins_with_comment(word: str, options: Collection[str]) -> bool:
 @json_option
 @click.option("--csv", "is_csv", is_flag=True, help="Print all rows as CSV.")
 @click.option("--parquet", metavar="FILE", help="Write all rows to a new Parquet file.")
-@threads_option
-@memory_option
+@query_threads_option
+@query_memory_option
 def sql(
     data: str,
     words: tuple[str, ...],
@@ -233,7 +227,7 @@ def _prompt(connection: "duckdb.DuckDBPyConnection", form: _Form) -> None:
     short_help="Ask a dataset whether its masks and pairs are as they should be.",
     epilog="Example: clozemill audit data/ --only actions --only selected_by_token",
 )
-@click.argument("data", metavar="DATA")
+@data_argument
 @click.option("--only", multiple=True, metavar="NAME", help="Ask this question; may be repeated.")
 @click.option(
     "--accept",
@@ -258,8 +252,8 @@ def _prompt(connection: "duckdb.DuckDBPyConnection", form: _Form) -> None:
 )
 @click.option("--html", metavar="FILE", help="Also write all of it as a page with pictures.")
 @click.option("--study", metavar="STUDY", help="Show on that page also a study of the dataset.")
-@threads_option
-@memory_option
+@query_threads_option
+@query_memory_option
 @json_option
 @quiet_option
 def audit(

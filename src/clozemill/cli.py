@@ -10,6 +10,7 @@ import click
 
 import clozemill
 from clozemill import analysis_verbs, data_verbs, study_verb, training_verbs
+from clozemill.options import overwrite_option
 from clozemill.pipeline.errors import ClozemillError
 from clozemill.printing import (
     EXIT_COULD_NOT_RUN,
@@ -84,7 +85,7 @@ def _interrupt(signal_number: int, frame: Any) -> None:
     epilog="Example: clozemill demo --out demo-out",
 )
 @click.option("--out", "-o", default="demo-out", show_default=True, help="Where to put it all.")
-@click.option("--overwrite", is_flag=True, help="Replace what an earlier demo left there.")
+@overwrite_option("Replace what an earlier demo left there.")
 def demo(out: str, overwrite: bool) -> int:
     """Show the way from text to a trained encoder, in about five minutes on two cores.
 

@@ -9,12 +9,17 @@ import click
 
 from clozemill.options import (
     config_option,
+    data_argument,
+    json_option,
+    out_option,
+    overwrite_option,
     pretrain_arguments,
     pretrain_config_from_flags,
+    quiet_option,
     study_options,
 )
 from clozemill.pipeline.errors import ConfigError, RunError
-from clozemill.printing import EXIT_INTERRUPTED, fail, json_option, quiet_option, show
+from clozemill.printing import EXIT_INTERRUPTED, fail, show
 
 if TYPE_CHECKING:
     from clozemill.train.config import PretrainConfig
@@ -34,8 +39,8 @@ def _numbers(context: click.Context, parameter: click.Parameter, value: str) -> 
     short_help="Compare static with dynamic masking.",
     epilog="Example: clozemill compare data/ --out study/ --variants 1,4,10 --seeds 3 --epochs 40",
 )
-@click.argument("data", metavar="DATA")
-@click.option("--out", "-o", required=True, metavar="STUDY", help="The study's folder.")
+@data_argument
+@out_option("The study's folder.", metavar="STUDY")
 @click.option(
     "--variants",
     metavar="K,K,...",
@@ -55,7 +60,7 @@ def _numbers(context: click.Context, parameter: click.Parameter, value: str) -> 
     metavar="COMMAND",
     help="Start each training by this, such as 'accelerate launch --num_processes 2'.",
 )
-@click.option("--overwrite", is_flag=True, help="Replace a study in the folder.")
+@overwrite_option("Replace a study in the folder.")
 @click.option("--html", metavar="FILE", help="Also write it as a page with pictures.")
 @study_options
 @config_option

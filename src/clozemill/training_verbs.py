@@ -8,12 +8,18 @@ import click
 
 from clozemill.options import (
     config_option,
+    data_argument,
     evaluation_options,
+    json_option,
+    out_option,
+    overwrite_option,
     pretrain_config_from_flags,
     pretrain_options,
+    quiet_option,
+    tokenizer_option,
 )
 from clozemill.pipeline.errors import ConfigError
-from clozemill.printing import EXIT_INTERRUPTED, json_option, quiet_option, show, tell
+from clozemill.printing import EXIT_INTERRUPTED, show, tell
 from clozemill.train.evaluation_settings import EvaluationSettings
 
 if TYPE_CHECKING:
@@ -25,7 +31,7 @@ if TYPE_CHECKING:
     epilog="Example: clozemill pretrain data/ --out run/ --model mini --epochs 3; on several GPUs: "
     "accelerate launch -m clozemill.train.pretrain data/ --out run/ --model base --epochs 3",
 )
-@click.argument("data", metavar="DATA")
+@data_argument
 @pretrain_options
 @config_option
 @click.option("--dry-run", is_flag=True, help="Say what a training would cost, and write nothing.")
@@ -103,7 +109,7 @@ def _num_ranks() -> int:
     short_help="Say what a training would be, before it runs.",
     epilog="Example: clozemill plan data/ --model base --epochs 40 --tokens-per-second 250000",
 )
-@click.argument("data", metavar="DATA")
+@data_argument
 @pretrain_options
 @config_option
 @click.option(
@@ -156,19 +162,14 @@ def plan(
     show(training_tables.plan_printout(found), is_json)
 
 
-tokenizer_option = click.option(
-    "--tokenizer", metavar="DIR", help="The tokenizer's folder, if it is not where it was."
-)
-
-
 @click.command(
     short_help="Write a run as a model that transformers loads.",
     epilog="Example: clozemill export run/ --out model/",
 )
 @click.argument("run", metavar="RUN")
-@click.option("--out", "-o", required=True, metavar="DIR", help="The folder to write.")
+@out_option()
 @tokenizer_option
-@click.option("--overwrite", is_flag=True, help="Replace an earlier export, if it is unchanged.")
+@overwrite_option("Replace an earlier export, if it is unchanged.")
 @json_option
 def export(run: str, out: str, tokenizer: str | None, overwrite: bool, is_json: bool) -> None:
     """Write a run as a folder that transformers loads: weights, tokenizer, model card.
@@ -222,7 +223,7 @@ def fill_mask(model: str, text: str, top_k: int, tokenizer: str | None, is_json:
     short_help="Measure an encoder on a dataset.", epilog="Example: clozemill evaluate run/ data/"
 )
 @click.argument("model", metavar="MODEL")
-@click.argument("data", metavar="DATA")
+@data_argument
 @evaluation_options
 @json_option
 @quiet_option
