@@ -91,16 +91,16 @@ def demo(out: str, overwrite: bool) -> int:
 
     The text is 249 State of the Union speeches. Without torch, only that to a dataset is shown.
     """
-    from clozemill.demo import demo_steps, missing_package, write_corpus
+    from clozemill.demo import STEPS, missing_package, write_corpus
 
     folder = Path(out)
     count = write_corpus(folder / "speeches.jsonl")
     print_text(f"{count} speeches, public domain, in {folder / 'speeches.jsonl'}.\n")
     missing = missing_package()
-    for step in demo_steps(folder):
+    for step in STEPS:
         if step.trains and missing:
             continue
-        arguments = [*step.arguments, *["--overwrite"] * (overwrite and step.writes)]
+        arguments = [*step.arguments(folder), *["--overwrite"] * (overwrite and step.writes)]
         print_text(f"\n{step.explanation}\n\n$ clozemill {shlex.join(arguments)}\n\n")
         code: int = cli.main(arguments, standalone_mode=False) or 0
         if code:
