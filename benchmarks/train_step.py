@@ -20,7 +20,7 @@ import torch
 
 from benchmarks.watch import machine, run_watched
 from clozemill.model.bert import BertForPreTraining
-from clozemill.model.config import BertConfig, preset
+from clozemill.model.config import BertConfig, PresetName, preset
 from clozemill.model.flops import training_flops
 from clozemill.train.throughput import device_peak
 
@@ -49,7 +49,7 @@ CONTENDERS = {
 class Shape:
     """What every contender computes."""
 
-    model: str
+    model: PresetName
     vocab_size: int
     rows: int
     tokens: int

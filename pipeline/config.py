@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from clozemill.pipeline.errors import ConfigError
 from clozemill.pipeline.settings import (
@@ -25,7 +25,8 @@ execution: how the work is done; changes nothing that is written.
 """
 
 
-SPLITS = ("train", "validation")
+Split = Literal["train", "validation"]
+SPLITS = get_args(Split)
 """The splits a dataset can have, in the order they are listed."""
 
 

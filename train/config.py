@@ -25,6 +25,8 @@ numerics: how the same sums are rounded and which dropout is drawn; a resumed ru
 execution: nothing about the weights.
 """
 
+Precision = Literal["auto", "fp32", "bf16", "fp16"]
+
 Recipe = Literal["bert-original", "roberta", "budget", "cpu-demo"]
 RECIPES = get_args(Recipe)
 """Names of the settings in `recipes/`."""
@@ -133,7 +135,7 @@ class PretrainConfig:
         "training",
         "Schedule wsd: shape of that fall, a line or one minus a square root.",
     )
-    precision: Literal["auto", "fp32", "bf16", "fp16"] = setting(
+    precision: Precision = setting(
         "auto",
         "training",
         "Number format of matrix products; auto is bf16 where the machine is fast at it.",

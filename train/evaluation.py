@@ -19,35 +19,13 @@ from clozemill.pipeline.progress import OnProgress, Progress
 from clozemill.train.baselines import Baselines, measure_baselines
 from clozemill.train.config import PretrainConfig
 from clozemill.train.encoders import TrainedEncoder, find_encoder
+from clozemill.train.evaluation_settings import EvaluationSettings
 from clozemill.train.launch import precision_of, start_accelerator
 from clozemill.train.loader import LoaderSettings, MicroBatches, evaluation_batches
 from clozemill.train.loss import Batch, PretrainingObjective
 from clozemill.train.metrics import EvaluationRow
 from clozemill.train.steps import evaluate
 from clozemill.train.window import Window
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EvaluationSettings:
-    """What is measured, and how it is computed."""
-
-    split: str = "validation"
-    """Which instances."""
-
-    variant: int = 0
-    """Which masking of them; one that is not stored is drawn."""
-
-    num_instances: int | None = None
-    """The first so many; None is all."""
-
-    precision: str = "auto"
-    """Number format of matrix products, as in a training."""
-
-    threads: int | None = None
-    """None is all usable cores."""
-
-    micro_batch_size: int = 32
-    """Instances of one forward pass."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,40 +3,37 @@
 import contextlib
 import os
 import sys
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from clozemill.analysis.defaults import FALSE_ALARM_RATE, MEMORY_LIMIT
+from clozemill.analysis.defaults import FALSE_ALARM_RATE
+from clozemill.options import (
+    data_argument,
+    json_option,
+    query_memory_option,
+    query_threads_option,
+    quiet_option,
+)
 from clozemill.pipeline.errors import ConfigError, QueryError
 from clozemill.printing import (
     EXIT_COULD_NOT_RUN,
     EXIT_FOUND,
     fail,
-    json_option,
     output_width,
     print_text,
-    quiet_option,
     show,
 )
 
 if TYPE_CHECKING:
     import duckdb
 
+    from clozemill.analysis.audit import AuditReport, AuditSettings
     from clozemill.analysis.query import QueryResult
-
-
-threads_option = click.option(
-    "--threads", type=click.IntRange(min=1), help="Threads of a query; by default one per core."
-)
-memory_option = click.option(
-    "--memory-limit",
-    default=MEMORY_LIMIT,
-    show_default=True,
-    help="Memory of a query, before it spills to a temporary folder.",
-)
+    from clozemill.printouts import Printout
 
 
 class _Form(NamedTuple):
@@ -71,7 +68,7 @@ def _begins_with_comment(word: str, options: Collection[str]) -> bool:
     short_help="Ask a dataset and its runs in SQL.",
     epilog='Example: clozemill sql data/ "select split, count(*) from instances group by split"',
 )
-@click.argument("data", metavar="DATA")
+@data_argument
 @click.argument("words", nargs=-1, metavar="[RUN...] [QUERY]")
 @click.option(
     "--rows",
@@ -83,8 +80,8 @@ def _begins_with_comment(word: str, options: Collection[str]) -> bool:
 @json_option
 @click.option("--csv", "is_csv", is_flag=True, help="Print all rows as CSV.")
 @click.option("--parquet", metavar="FILE", help="Write all rows to a new Parquet file.")
-@threads_option
-@memory_option
+@query_threads_option
+@query_memory_option
 def sql(
     data: str,
     words: tuple[str, ...],
@@ -229,11 +226,32 @@ def _prompt(connection: "duckdb.DuckDBPyConnection", form: _Form) -> None:
             return
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _AuditRequest:
+    """What is asked for beside what the audit is."""
+
+    data: str
+    show_rows: bool
+    sample: int | None
+    """About how many instances are asked about; None: all."""
+
+    html: str | None
+    """The page to write."""
+
+    study: str | None
+    """A study to show on it."""
+
+    threads: int | None
+    memory_limit: str
+    is_json: bool
+    quiet: bool
+
+
 @click.command(
     short_help="Ask a dataset whether its masks and pairs are as they should be.",
     epilog="Example: clozemill audit data/ --only actions --only selected_by_token",
 )
-@click.argument("data", metavar="DATA")
+@data_argument
 @click.option("--only", multiple=True, metavar="NAME", help="Ask this question; may be repeated.")
 @click.option(
     "--accept",
@@ -258,24 +276,16 @@ def _prompt(connection: "duckdb.DuckDBPyConnection", form: _Form) -> None:
 )
 @click.option("--html", metavar="FILE", help="Also write all of it as a page with pictures.")
 @click.option("--study", metavar="STUDY", help="Show on that page also a study of the dataset.")
-@threads_option
-@memory_option
+@query_threads_option
+@query_memory_option
 @json_option
 @quiet_option
 def audit(
-    data: str,
     only: tuple[str, ...],
     accept: tuple[str, ...],
-    show_rows: bool,
     is_sql: bool,
     false_alarm_rate: float,
-    sample: int | None,
-    html: str | None,
-    study: str | None,
-    threads: int | None,
-    memory_limit: str,
-    is_json: bool,
-    quiet: bool,
+    **others: Any,
 ) -> int:
     """Ask the dataset DATA whether masks and pairs are as they should be; exit 1 if not.
 
@@ -283,8 +293,27 @@ def audit(
     group that is least probable, with its p-value, and which counts pass. What is accepted is
     shown as it is, and alone is no reason to exit 1.
     """
-    from clozemill import audit_rows, audit_tables
-    from clozemill.analysis.audit import AuditSettings, chosen_questions, run_audit
+    asked = _AuditRequest(**others)
+    if asked.study and not asked.html:
+        raise ConfigError(f"--study {asked.study} is for the page of --html; give --html FILE too.")
+    from clozemill import audit_tables
+    from clozemill.analysis.audit import AuditSettings, chosen_questions
+
+    settings = AuditSettings(
+        only=only,
+        false_alarm_rate=false_alarm_rate,
+        is_sample=asked.sample is not None,
+        accept=accept,
+    )
+    if is_sql:
+        show(audit_tables.sql_printout(chosen_questions(only)), asked.is_json)
+        return 0
+    return _audit(asked, settings)
+
+
+def _audit(asked: _AuditRequest, settings: "AuditSettings") -> int:
+    """Ask a dataset and show the answers; return the exit code."""
+    from clozemill.analysis.audit import run_audit
     from clozemill.analysis.charts import require_libraries
     from clozemill.analysis.db import open_database
     from clozemill.analysis.report import write_report
@@ -294,37 +323,33 @@ def audit(
     from clozemill.pipeline.tokenizer import load_tokenizer
     from clozemill.progress_bars import progress_bar
 
-    if study and not html:
-        raise ConfigError(f"--study {study} is for the page of --html; give --html FILE too.")
-    settings = AuditSettings(
-        only=only,
-        false_alarm_rate=false_alarm_rate,
-        is_sample=sample is not None,
-        accept=accept,
-    )
-    if is_sql:
-        show(audit_tables.sql_printout(chosen_questions(only)), is_json)
-        return 0
-    if html:
+    study = Path(asked.study) if asked.study else None
+    if asked.html:
         require_libraries()
-        check_page(Path(html), dataset=Path(data), studies=[Path(study)] if study else [])
-    dataset = open_dataset(data)
-    findings = read_findings_of(dataset, Path(study)) if study else None
+        check_page(Path(asked.html), dataset=Path(asked.data), studies=[study] if study else [])
+    dataset = open_dataset(asked.data)
+    findings = read_findings_of(dataset, study) if study else None
     pieces = load_tokenizer(dataset.tokenizer_dir).pieces
-    width, is_terminal = output_width()
     with open_database(
-        dataset, threads=threads, memory_limit=memory_limit, sample=sample
+        dataset, threads=asked.threads, memory_limit=asked.memory_limit, sample=asked.sample
     ) as connection:
-        with progress_bar(is_shown=not quiet) as on_progress:
+        with progress_bar(is_shown=not asked.quiet) as on_progress:
             report = run_audit(connection, dataset.manifest, settings, on_progress=on_progress)
-        if show_rows:
-            widest = width if is_terminal else None
-            printout = audit_rows.rows_printout(data, report, pieces=pieces, width=widest)
-        else:
-            printout = audit_tables.audit_printout(
-                data, report, sample=sample, pieces=pieces, width=width
-            )
-        show(printout, is_json)
-        if html:  # afterwards: the answers are shown even where the page fails
-            write_report(Path(html), dataset, connection, report, findings)
+        show(_audit_printout(asked, report, pieces), asked.is_json)
+        if asked.html:  # afterwards: the answers are shown even where the page fails
+            write_report(Path(asked.html), dataset, connection, report, findings)
     return EXIT_FOUND if report.has_failed else 0
+
+
+def _audit_printout(
+    asked: _AuditRequest, report: "AuditReport", pieces: Sequence[str]
+) -> "Printout":
+    from clozemill import audit_rows, audit_tables
+
+    width, is_terminal = output_width()
+    if asked.show_rows:
+        widest = width if is_terminal else None
+        return audit_rows.rows_printout(asked.data, report, pieces=pieces, width=widest)
+    return audit_tables.audit_printout(
+        asked.data, report, sample=asked.sample, pieces=pieces, width=width
+    )

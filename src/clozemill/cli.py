@@ -10,6 +10,7 @@ import click
 
 import clozemill
 from clozemill import analysis_verbs, data_verbs, study_verb, training_verbs
+from clozemill.options import overwrite_option
 from clozemill.pipeline.errors import ClozemillError
 from clozemill.printing import (
     EXIT_COULD_NOT_RUN,
@@ -84,22 +85,22 @@ def _interrupt(signal_number: int, frame: Any) -> None:
     epilog="Example: clozemill demo --out demo-out",
 )
 @click.option("--out", "-o", default="demo-out", show_default=True, help="Where to put it all.")
-@click.option("--overwrite", is_flag=True, help="Replace what an earlier demo left there.")
+@overwrite_option("Replace what an earlier demo left there.")
 def demo(out: str, overwrite: bool) -> int:
     """Show the way from text to a trained encoder, in about five minutes on two cores.
 
     The text is 249 State of the Union speeches. Without torch, only that to a dataset is shown.
     """
-    from clozemill.demo import demo_steps, missing_package, write_corpus
+    from clozemill.demo import STEPS, missing_package, write_corpus
 
     folder = Path(out)
     count = write_corpus(folder / "speeches.jsonl")
     print_text(f"{count} speeches, public domain, in {folder / 'speeches.jsonl'}.\n")
     missing = missing_package()
-    for step in demo_steps(folder):
+    for step in STEPS:
         if step.trains and missing:
             continue
-        arguments = [*step.arguments, *["--overwrite"] * (overwrite and step.writes)]
+        arguments = [*step.arguments(folder), *["--overwrite"] * (overwrite and step.writes)]
         print_text(f"\n{step.explanation}\n\n$ clozemill {shlex.join(arguments)}\n\n")
         code: int = cli.main(arguments, standalone_mode=False) or 0
         if code:

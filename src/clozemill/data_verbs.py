@@ -11,19 +11,24 @@ from clozemill.options import (
     build_options,
     config_from_flags,
     config_option,
+    data_argument,
+    is_typed,
+    json_option,
     layout_options,
     mask_options,
+    out_option,
+    overwrite_option,
+    quiet_option,
     reading_options,
     vocabulary_options,
 )
+from clozemill.pipeline.config import SPLITS
 from clozemill.pipeline.errors import ConfigError
 from clozemill.pipeline.vocab_settings import VocabularySettings
 from clozemill.printing import (
     EXIT_FOUND,
-    json_option,
     output_width,
     print_text,
-    quiet_option,
     show,
     tell,
 )
@@ -31,8 +36,6 @@ from clozemill.printing import (
 if TYPE_CHECKING:
     from clozemill.pipeline.config import BuildConfig
     from clozemill.pipeline.dataset import Dataset
-
-COMMANDLINE = click.core.ParameterSource.COMMANDLINE
 
 
 @click.command(
@@ -104,9 +107,9 @@ def _show_estimate(config: "BuildConfig", is_json: bool) -> None:
     epilog="Example: clozemill vocab corpus/*.jsonl.gz --out vocab/ --vocab-size 8000 --cased",
 )
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
-@click.option("--out", "-o", required=True, metavar="DIR", help="The tokenizer folder to write.")
+@out_option("The tokenizer folder to write.")
 @vocabulary_options
-@click.option("--overwrite", is_flag=True, help="Replace a vocabulary in --out.")
+@overwrite_option("Replace a vocabulary in --out.")
 @reading_options
 @json_option
 @quiet_option
@@ -143,11 +146,6 @@ def vocab(
     show(data_tables.vocabulary_printout(tokenizer, report, out, notices), is_json)
 
 
-data_argument = click.argument("data", metavar="DATA")
-out_option = click.option("--out", "-o", required=True, metavar="DIR", help="The folder to write.")
-overwrite_option = click.option("--overwrite", is_flag=True, help="Replace a dataset in --out.")
-
-
 @click.command(
     short_help="Check that a dataset is what was written.", epilog="Example: clozemill verify data/"
 )
@@ -175,9 +173,9 @@ def verify(data: str, is_json: bool, quiet: bool) -> int:
     epilog="Example: clozemill convert data/ --out tars/ --format webdataset",
 )
 @data_argument
-@out_option
+@out_option()
 @layout_options
-@overwrite_option
+@overwrite_option("Replace a dataset in --out.")
 @json_option
 @quiet_option
 def convert(
@@ -200,9 +198,9 @@ def convert(
     epilog="Example: clozemill remask data/ --out more/ --mask-variants 40",
 )
 @data_argument
-@out_option
+@out_option()
 @mask_options
-@overwrite_option
+@overwrite_option("Replace a dataset in --out.")
 @json_option
 @quiet_option
 def remask(
@@ -237,8 +235,8 @@ def _at_least(least: int) -> click.IntRange:
 )
 @click.option(
     "--split",
-    type=click.Choice(["train", "validation"]),
-    default="train",
+    type=click.Choice(SPLITS),
+    default=SPLITS[0],
     show_default=True,
     help="Of which split.",
 )
@@ -280,8 +278,7 @@ def inspect(
         print_text(json.dumps(data_tables.instances_data(views), indent=2) + "\n")
         return
     stored = min((len(view.variants) for view in views), default=0)
-    is_typed = click.get_current_context().get_parameter_source("variants") == COMMANDLINE
-    if is_typed and variants > stored:
+    if is_typed(click.get_current_context(), "variants") and variants > stored:
         tell(f"notice: --variants is {variants}, but {data} stores {stored}; these are shown.")
     width, is_terminal = output_width()
     text = render_instances(views, width=width, is_terminal=is_terminal, most_variants=variants)

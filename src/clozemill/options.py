@@ -1,4 +1,4 @@
-"""The flags of verbs that have settings, made from the fields of their settings records."""
+"""The arguments and flags that verbs share, and those made from the fields of settings records."""
 
 import dataclasses
 import typing
@@ -7,13 +7,47 @@ from typing import Any
 
 import click
 
+from clozemill.analysis.defaults import MEMORY_LIMIT
 from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.errors import ConfigError
 from clozemill.pipeline.settings import choices_of, read_config_file
 from clozemill.pipeline.vocab_settings import VocabularySettings
 from clozemill.train.config import PretrainConfig, pretrain_config
+from clozemill.train.evaluation_settings import EvaluationSettings
 
 Command = typing.TypeVar("Command", bound=Callable[..., Any])
+
+data_argument = click.argument("data", metavar="DATA")
+json_option = click.option("--json", "is_json", is_flag=True, help="Print one JSON object.")
+quiet_option = click.option("--quiet", is_flag=True, help="No progress on standard error.")
+config_option = click.option(
+    "--config", "config_path", metavar="FILE.toml", help="Settings; flags win over it."
+)
+tokenizer_option = click.option(
+    "--tokenizer", metavar="DIR", help="The tokenizer's folder, if it is not where it was."
+)
+query_threads_option = click.option(
+    "--threads", type=click.IntRange(min=1), help="Threads of a query; by default one per core."
+)
+query_memory_option = click.option(
+    "--memory-limit",
+    default=MEMORY_LIMIT,
+    show_default=True,
+    help="Memory of a query, before it spills to a temporary folder.",
+)
+
+
+def out_option(
+    text: str = "The folder to write.", *, metavar: str = "DIR"
+) -> Callable[[Command], Command]:
+    """Return the flag of the folder that a verb writes, with its help."""
+    return click.option("--out", "-o", required=True, metavar=metavar, help=text)
+
+
+def overwrite_option(text: str) -> Callable[[Command], Command]:
+    """Return the flag that lets a verb replace what it once wrote, with its help."""
+    return click.option("--overwrite", is_flag=True, help=text)
+
 
 _FLAGS = {
     "out": ("--out", "-o"),
@@ -21,12 +55,9 @@ _FLAGS = {
     "strip_accents": ("--strip-accents/--no-strip-accents",),
     "next_sentence": ("--next-sentence/--no-next-sentence",),
     "compile": ("--compile/--no-compile",),
+    "num_instances": ("--instances",),
 }
 """Where a flag is not its field's name."""
-
-config_option = click.option(
-    "--config", "config_path", metavar="FILE.toml", help="Settings; flags win over it."
-)
 
 _READING_FIELDS = ("text_field", "layout", "input_format", "on_bad_input", "limit_documents")
 
@@ -61,6 +92,11 @@ def pretrain_options(command: Command) -> Command:
     return _add_options(command, PretrainConfig, lambda item: item.name != "data")
 
 
+def evaluation_options(command: Command) -> Command:
+    """Add a flag for every field of `EvaluationSettings`."""
+    return _add_options(command, EvaluationSettings, lambda item: True)
+
+
 def study_options(command: Command) -> Command:
     """Add a flag for every field of `PretrainConfig` but what a study decides; no defaults shown.
 
@@ -84,7 +120,7 @@ def pretrain_arguments(config: PretrainConfig) -> list[str]:
         value = getattr(config, item.name)
         if item.name in left_out or value in (None, item.default):
             continue
-        flag = _FLAGS.get(item.name, ("--" + item.name.replace("_", "-"),))[0]
+        flag = _spellings(item)[0]
         if isinstance(value, bool):
             arguments.append(flag.split("/")[0 if value else 1] if "/" in flag else flag)
         else:
@@ -121,7 +157,6 @@ def _add_options(
 
 
 def _option(item: "dataclasses.Field[Any]", *, has_default: bool) -> Callable[[Command], Command]:
-    flags = _FLAGS.get(item.name, ("--" + item.name.replace("_", "-"),))
     hint: Any = item.type
     default = item.default if has_default else None
     settings: dict[str, Any] = {"default": default, "help": item.metadata["help"]}
@@ -137,7 +172,12 @@ def _option(item: "dataclasses.Field[Any]", *, has_default: bool) -> Callable[[C
         kinds = [kind for kind in (int, float, str) if kind is hint or kind in _members(hint)]
         settings["type"] = kinds[0]
     settings["show_default"] = default is not False and default not in ("", None, ())
-    return click.option(*flags, item.name, **settings)
+    return click.option(*_spellings(item), item.name, **settings)
+
+
+def _spellings(item: "dataclasses.Field[Any]") -> tuple[str, ...]:
+    """Return the spellings of a field's flag, the long one first."""
+    return _FLAGS.get(item.name, ("--" + item.name.replace("_", "-"),))
 
 
 def _members(hint: Any) -> tuple[Any, ...]:
@@ -192,12 +232,12 @@ def pretrain_config_from_flags(
 
 def _typed(context: click.Context, flags: Mapping[str, Any]) -> dict[str, Any]:
     """Return the flags that stand on the command line."""
-    typed = click.core.ParameterSource.COMMANDLINE
-    return {
-        name: value
-        for name, value in flags.items()
-        if context.get_parameter_source(name) == typed and value != ()
-    }
+    return {name: value for name, value in flags.items() if is_typed(context, name) and value != ()}
+
+
+def is_typed(context: click.Context, name: str) -> bool:
+    """Return whether a parameter stands on the command line, be it with its default."""
+    return context.get_parameter_source(name) == click.core.ParameterSource.COMMANDLINE
 
 
 def _weights(values: tuple[str, ...]) -> tuple[tuple[str, float], ...]:

@@ -21,9 +21,6 @@ EXIT_COULD_NOT_RUN = 2
 
 EXIT_INTERRUPTED = 130
 
-json_option = click.option("--json", "is_json", is_flag=True, help="Print one JSON object.")
-quiet_option = click.option("--quiet", is_flag=True, help="No progress on standard error.")
-
 
 def fail(message: str, code: int) -> int:
     """Say what went wrong on standard error, and return the exit code."""

@@ -6,9 +6,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clozemill.options import config_option, pretrain_config_from_flags, pretrain_options
+from clozemill.options import (
+    config_option,
+    data_argument,
+    evaluation_options,
+    json_option,
+    out_option,
+    overwrite_option,
+    pretrain_config_from_flags,
+    pretrain_options,
+    quiet_option,
+    tokenizer_option,
+)
 from clozemill.pipeline.errors import ConfigError
-from clozemill.printing import EXIT_INTERRUPTED, json_option, quiet_option, show, tell
+from clozemill.printing import EXIT_INTERRUPTED, show, tell
+from clozemill.train.evaluation_settings import EvaluationSettings
 
 if TYPE_CHECKING:
     from clozemill.train.config import PretrainConfig
@@ -19,7 +31,7 @@ if TYPE_CHECKING:
     epilog="Example: clozemill pretrain data/ --out run/ --model mini --epochs 3; on several GPUs: "
     "accelerate launch -m clozemill.train.pretrain data/ --out run/ --model base --epochs 3",
 )
-@click.argument("data", metavar="DATA")
+@data_argument
 @pretrain_options
 @config_option
 @click.option("--dry-run", is_flag=True, help="Say what a training would cost, and write nothing.")
@@ -97,7 +109,7 @@ def _num_ranks() -> int:
     short_help="Say what a training would be, before it runs.",
     epilog="Example: clozemill plan data/ --model base --epochs 40 --tokens-per-second 250000",
 )
-@click.argument("data", metavar="DATA")
+@data_argument
 @pretrain_options
 @config_option
 @click.option(
@@ -150,19 +162,14 @@ def plan(
     show(training_tables.plan_printout(found), is_json)
 
 
-tokenizer_option = click.option(
-    "--tokenizer", metavar="DIR", help="The tokenizer's folder, if it is not where it was."
-)
-
-
 @click.command(
     short_help="Write a run as a model that transformers loads.",
     epilog="Example: clozemill export run/ --out model/",
 )
 @click.argument("run", metavar="RUN")
-@click.option("--out", "-o", required=True, metavar="DIR", help="The folder to write.")
+@out_option()
 @tokenizer_option
-@click.option("--overwrite", is_flag=True, help="Replace an earlier export, if it is unchanged.")
+@overwrite_option("Replace an earlier export, if it is unchanged.")
 @json_option
 def export(run: str, out: str, tokenizer: str | None, overwrite: bool, is_json: bool) -> None:
     """Write a run as a folder that transformers loads: weights, tokenizer, model card.
@@ -216,68 +223,21 @@ def fill_mask(model: str, text: str, top_k: int, tokenizer: str | None, is_json:
     short_help="Measure an encoder on a dataset.", epilog="Example: clozemill evaluate run/ data/"
 )
 @click.argument("model", metavar="MODEL")
-@click.argument("data", metavar="DATA")
-@click.option(
-    "--split",
-    type=click.Choice(["train", "validation"]),
-    default="validation",
-    show_default=True,
-    help="Which instances.",
-)
-@click.option(
-    "--variant",
-    type=click.IntRange(0, 2**31),
-    default=0,
-    show_default=True,
-    help="Which masking; one that is not stored is drawn by the same rule.",
-)
-@click.option("--instances", type=click.IntRange(min=1), help="The first so many; by default all.")
-@click.option(
-    "--precision",
-    type=click.Choice(["auto", "fp32", "bf16", "fp16"]),
-    default="auto",
-    show_default=True,
-    help="Number format of matrix products; auto is bf16 where the machine is fast at it.",
-)
-@click.option("--threads", type=click.IntRange(1, 4_096), help="By default all usable cores.")
-@click.option(
-    "--micro-batch-size",
-    type=click.IntRange(min=1),
-    default=32,
-    show_default=True,
-    help="Instances of one forward pass.",
-)
+@data_argument
+@evaluation_options
 @json_option
 @quiet_option
-def evaluate(
-    model: str,
-    data: str,
-    split: str,
-    variant: int,
-    instances: int | None,
-    precision: str,
-    threads: int | None,
-    micro_batch_size: int,
-    is_json: bool,
-    quiet: bool,
-) -> None:
+def evaluate(model: str, data: str, is_json: bool, quiet: bool, **flags: Any) -> None:
     """Measure an encoder on a dataset: losses and accuracies beside the lines to beat.
 
     MODEL is a run, a checkpoint, or a folder with an export or another Hugging Face BERT. A
     variant's masks are always the same, so the number is too; that of variant 0 is what a run logs.
     """
+    settings = EvaluationSettings(**flags)
     from clozemill import training_tables
     from clozemill.progress_bars import progress_bar
-    from clozemill.train.evaluation import EvaluationSettings, evaluate_encoder
+    from clozemill.train.evaluation import evaluate_encoder
 
-    settings = EvaluationSettings(
-        split=split,
-        variant=variant,
-        num_instances=instances,
-        precision=precision,
-        threads=threads,
-        micro_batch_size=micro_batch_size,
-    )
     with progress_bar(is_shown=not quiet) as on_progress:
         found = evaluate_encoder(Path(model), Path(data), settings, on_progress=on_progress)
     show(training_tables.evaluation_printout(found), is_json)

@@ -12,6 +12,7 @@ from clozemill.cli import cli
 from clozemill.options import (
     build_options,
     config_from_flags,
+    evaluation_options,
     layout_options,
     mask_options,
     pretrain_arguments,
@@ -23,6 +24,7 @@ from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.errors import ConfigError
 from clozemill.pipeline.vocab_settings import VocabularySettings
 from clozemill.train.config import PretrainConfig, pretrain_config
+from clozemill.train.evaluation_settings import EvaluationSettings
 
 
 def flags_of(options: Callable[[Any], Any]) -> dict[str | None, click.Option]:
@@ -56,6 +58,13 @@ def test_every_setting_of_a_build_is_a_flag_with_its_default_and_help() -> None:
 def test_every_setting_of_a_vocabulary_is_a_flag_with_its_default() -> None:
     flags = flags_of(vocabulary_options)
     assert {n: f.default for n, f in flags.items()} == dataclasses.asdict(VocabularySettings())
+
+
+def test_every_setting_of_an_evaluation_is_a_flag_with_its_default() -> None:
+    flags = flags_of(evaluation_options)
+    assert {n: f.default for n, f in flags.items()} == dataclasses.asdict(EvaluationSettings())
+    assert flags["num_instances"].opts == ["--instances"]
+    assert isinstance(flags["precision"].type, click.Choice)
 
 
 @pytest.mark.parametrize("options", [mask_options, layout_options])

@@ -16,10 +16,11 @@ from tests.train.small_readings import BuiltDataset
 from tests.train.trained_runs import train_briefly
 
 from clozemill.model.convert import save_pretrained
-from clozemill.pipeline.errors import DatasetError, ModelError
+from clozemill.pipeline.errors import ConfigError, DatasetError, ModelError
 from clozemill.pipeline.progress import Progress
 from clozemill.train.baselines import measure_baselines
-from clozemill.train.evaluation import Evaluation, EvaluationSettings, evaluate_encoder
+from clozemill.train.evaluation import Evaluation, evaluate_encoder
+from clozemill.train.evaluation_settings import EvaluationSettings
 from clozemill.train.export import export_run
 from clozemill.train.metrics import EvaluationRow, exact_columns, read_metrics
 
@@ -143,6 +144,22 @@ def test_a_model_that_is_too_small_is_refused(built: BuiltDataset, tmp_path: Pat
     one_segment = save_small(tmp_path / "segments", type_vocab_size=1)
     with pytest.raises(ModelError, match="type_vocab_size is 1, but the data has 2 segments"):
         evaluated(one_segment, built().folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "allowed"),
+    [
+        ("variant", -1, "between 0 and 2147483648"),
+        ("num_instances", 0, "between 1 and 4611686018427387904"),
+        ("threads", 0, "between 1 and 4096"),
+        ("micro_batch_size", 0, "between 1 and 1000000"),
+        ("split", "test", "one of train, validation"),
+        ("precision", "int8", "one of auto, fp32, bf16, fp16"),
+    ],
+)
+def test_a_setting_out_of_its_range_is_refused(name: str, value: Any, allowed: str) -> None:
+    with pytest.raises(ConfigError, match=f"{name} is {value!r}; it must be {allowed}."):
+        EvaluationSettings(**{name: value})
 
 
 def test_a_split_that_is_not_there_is_refused(built: BuiltDataset, run: Path) -> None:
