@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from clozemill.pipeline.config import BuildConfig
-from clozemill.pipeline.documents import copy_id
+from clozemill.pipeline.documents import ids_of_copies
 from clozemill.pipeline.instances import Corpus, starts_of
 from clozemill.pipeline.origins import Origins
 from clozemill.pipeline.parts import Parts, big_endian, part_ids
@@ -90,7 +90,7 @@ def load_bucket(
     copies = np.zeros(len(ids), np.int64)
     if config.duplicates == "keep":
         copies = np.arange(len(ids)) - np.repeat(firsts, num_copies)
-        ids = _ids_of_copies(ids, copies)
+        ids = ids_of_copies(ids, copies)
         rows = np.lexsort(big_endian(ids).T[::-1])
         num_duplicates = np.zeros(len(rows), np.int64)
     else:
@@ -131,14 +131,6 @@ def _held_out(table: pa.Table) -> NDArray[np.bool_]:
 def _table_ids(table: pa.Table) -> NDArray[np.uint64]:
     batches = table.to_batches()
     return np.concatenate([np.empty((0, 2), np.uint64), *map(part_ids, batches)])
-
-
-def _ids_of_copies(ids: NDArray[np.uint64], copies: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Return ids with each copy's own in place of its original's."""
-    own = ids.copy()
-    for row in np.flatnonzero(copies):
-        own[row] = np.frombuffer(copy_id(ids[row].tobytes(), int(copies[row])), np.uint64)
-    return own
 
 
 def _settle(

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from clozemill.pipeline.config import BuildConfig
+from clozemill.pipeline.documents import ids_of_copies
 from clozemill.pipeline.parts import (
     NUM_CELLS,
     big_endian,
@@ -75,9 +76,9 @@ def count_documents(
     for census in _censuses(paths, sources, config):
         side = rule.is_validation(census.ids, census.from_validation_input).astype(np.int64)
         places = side, cells_of(census.ids)
-        np.add.at(counts.documents, places, census.num_passes > 0)
+        np.add.at(counts.documents, places, 1)
         np.add.at(counts.tokens, places, census.num_drawn_tokens)
-        hashes = split_hashes(census.ids[census.num_passes > 0], np.uint64(config.split_seed))
+        hashes = split_hashes(census.ids, np.uint64(config.split_seed))
         counts.smallest = np.sort(np.concatenate([counts.smallest, hashes]))[:needed]
         counts.largest = np.sort(np.concatenate([counts.largest, hashes]))[-needed:]
         counts.num_held_out += int(census.is_held_out.sum())
@@ -110,11 +111,8 @@ class _Census(NamedTuple):
     """Distinct documents that make instances, in id order; all (D,) but for the ids, (D, 2)."""
 
     ids: NDArray[np.uint64]
-    num_passes: NDArray[np.int64]
-    """How often the document itself is drawn; 0 where only kept copies of it may be."""
-
     num_drawn_tokens: NDArray[np.int64]
-    """Its tokens, once per pass of itself and of its kept copies (of those, at most)."""
+    """Its tokens, once per pass of itself and of its kept copies."""
 
     num_sentences: NDArray[np.int64]
     longest_sentence: NDArray[np.int64]
@@ -169,14 +167,15 @@ def _piece(path: Path, rows: slice, sources: Sequence[str]) -> _Piece:
 def _census(piece: _Piece, weights: NDArray[np.float64], config: BuildConfig) -> _Census:
     # Among equal documents the smallest source counts, and one validation copy holds all out.
     order = np.lexsort((piece.sources, *big_endian(piece.ids).T[::-1]))
-    ids, weight = piece.ids[order], weights[piece.sources[order]]
-    firsts = np.flatnonzero(np.append(True, (ids[1:] != ids[:-1]).any(axis=1)))
-    passes = num_passes(ids[firsts], weight[firsts], config)
-    times = passes
+    ids = piece.ids[order]
+    is_first = np.append(True, (ids[1:] != ids[:-1]).any(axis=1))
+    firsts = np.flatnonzero(is_first)
     if config.duplicates == "keep":
-        # The id of a copy decides a fraction, but no copy is hashed here.
-        most = np.ceil(config.dupe_factor * weight).astype(np.int64)
-        times = passes + np.add.reduceat(most, firsts) - most[firsts]
+        ids = ids_of_copies(ids, np.arange(len(ids)) - firsts[np.cumsum(is_first) - 1])
+    passes = num_passes(ids, weights[piece.sources[order]], config)
+    if config.duplicates == "drop":
+        passes[~is_first] = 0
+    times = np.add.reduceat(passes, firsts)
     enough = piece.num_sentences[order][firsts] >= max(config.min_document_sentences, 1)
     kept = np.flatnonzero(enough & (times > 0))
     rows = order[firsts[kept]]
@@ -185,7 +184,6 @@ def _census(piece: _Piece, weights: NDArray[np.float64], config: BuildConfig) ->
     is_always = np.logical_and.reduceat(from_validation, firsts)
     return _Census(
         ids=piece.ids[rows],
-        num_passes=passes[kept],
         num_drawn_tokens=piece.num_tokens[rows] * times[kept],
         num_sentences=piece.num_sentences[rows],
         longest_sentence=piece.longest_sentence[rows],

@@ -3,6 +3,9 @@
 import hashlib
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 _BLANK_FOR_PAGE_BREAK = str.maketrans({"\f": " ", "\v": " "})
 
 
@@ -74,3 +77,16 @@ def copy_id(original_id: bytes, occurrence: int) -> bytes:
         return original_id
     salt = occurrence.to_bytes(8, "little")
     return hashlib.blake2b(original_id, digest_size=16, salt=salt).digest()
+
+
+def ids_of_copies(ids: NDArray[np.uint64], copies: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """Return ids (D, 2) with each copy's own in place of its original's.
+
+    Args:
+        ids: (D, 2), those of the texts.
+        copies: (D,), the number of each copy; 0 for the original.
+    """
+    own = ids.copy()
+    for row in np.flatnonzero(copies):
+        own[row] = np.frombuffer(copy_id(ids[row].tobytes(), int(copies[row])), np.uint64)
+    return own

@@ -20,6 +20,9 @@ LINES_PER_LONG_ONE = 20
 LEAST_WRAPPED_MEAN = 45
 """Lines of a wrapped paragraph are this long on average; those of verse or dialogue are not."""
 
+# Of the lines of wrapped texts three in four or more go on in the middle of a sentence (a novel
+# 92 %, one with short paragraphs 79 %, a specification with tables 75 %), of a list's none.
+
 _SENTENCE_END = tuple(".!?:;\"')]\u2026\u201d\u2019")
 _GIVEN = "given"
 _LOW_BITS = np.uint64(0x0101010101010101)
@@ -155,21 +158,31 @@ def is_hard_wrapped(lines: Sequence[str]) -> bool:
     """Return whether the lines of a text were broken to fit a page.
 
     So it is if hardly any line is longer than `WRAP_WIDTH`, and of the lines that run into another
-    one most are long and few end like a sentence.
+    one most are long, under half end like a sentence, and most of the next begin in the middle of
+    one: with a letter that is no capital.
 
     >>> is_hard_wrapped(["It was a bright cold day in April; and all the", "clocks struck 13."])
     True
     >>> is_hard_wrapped(["- Would you like some tea, or rather coffee?", "- No, thanks. Not yet."])
+    False
+    >>> is_hard_wrapped(["Sarner Aa, a river of Switzerland, tributary of Lake Lucerne"] * 3)
     False
     """
     num_long = sum(len(line) > WRAP_WIDTH for line in lines)
     if len(lines) == 1 or num_long * LINES_PER_LONG_ONE > len(lines):
         return False
     inner = [
-        line
+        (line, following)
         for line, following in zip(lines, lines[1:], strict=False)
         if line.strip() and following.strip()
     ]
-    num_ended = sum(line.rstrip().endswith(_SENTENCE_END) for line in inner)
-    is_long = sum(map(len, inner)) >= LEAST_WRAPPED_MEAN * len(inner)
-    return bool(inner) and is_long and 2 * num_ended < len(inner)
+    num_ended = sum(line.rstrip().endswith(_SENTENCE_END) for line, _ in inner)
+    num_begun = sum(_goes_on(following) for _, following in inner)
+    is_long = sum(len(line) for line, _ in inner) >= LEAST_WRAPPED_MEAN * len(inner)
+    return bool(inner) and is_long and 2 * num_ended < len(inner) <= 2 * num_begun
+
+
+def _goes_on(line: str) -> bool:
+    """Return whether a line may begin in the middle of a sentence."""
+    first = line.lstrip()[0]
+    return first.isalpha() and not first.isupper()

@@ -1,5 +1,6 @@
 """The plan: which documents are worked on together, and which are held out."""
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -69,6 +70,18 @@ def test_a_corpus_smaller_than_eight_buckets_is_cut_finer(
     assert abs(len(plan.buckets) - expected) <= (expected > 1)
 
 
+def test_copies_count_as_often_as_each_is_drawn(tmp_path: Path) -> None:
+    copies = [
+        dataclasses.replace(document, source=source)
+        for document in CORPUS[:100]
+        for source in ("a", "b")
+    ]
+    weights = (("a", 0.0), ("b", 2.0))
+    plan = plan_of(tmp_path, copies, duplicates="keep", source_weight=weights)
+    assert sum(bucket.num_documents for bucket in plan.buckets) == 100
+    assert sum(bucket.num_tokens for bucket in plan.buckets) == 2 * num_tokens(CORPUS[:100])
+
+
 def test_a_plan_does_not_depend_on_how_documents_lie_in_parts(tmp_path: Path):
     folders = [tmp_path / name for name in "ab"]
     for folder in folders:
@@ -127,12 +140,13 @@ def test_kept_copies_count_and_dropped_ones_do_not(tmp_path: Path, duplicates: s
     assert sum(bucket.num_documents for bucket in plan.buckets) == len(CORPUS)
 
 
-def test_copies_of_a_document_that_is_not_drawn_itself_still_count(tmp_path: Path):
+def test_a_document_counts_if_any_copy_of_it_is_drawn(tmp_path: Path) -> None:
+    """Each of three copies has a coin of its own: 7/8 of 600 documents, and 3/2 of their tokens."""
     settings: dict[str, Any] = {"source_weight": (("", 0.5),), "duplicates": "keep"}
     plan = plan_of(tmp_path, CORPUS * 3, **settings)
     num_kept = sum(bucket.num_documents for bucket in plan.buckets)
-    assert 200 < num_kept < 400
-    assert sum(bucket.num_tokens for bucket in plan.buckets) >= 2 * num_tokens(CORPUS)
+    assert abs(num_kept - 525) < 4 * (600 * 7 / 64) ** 0.5
+    assert 1.4 < sum(bucket.num_tokens for bucket in plan.buckets) / num_tokens(CORPUS) < 1.6
 
 
 def test_documents_without_enough_sentences_count_nowhere(tmp_path: Path):

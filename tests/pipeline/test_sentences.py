@@ -1,3 +1,4 @@
+import gzip
 import json
 import re
 from pathlib import Path
@@ -98,6 +99,15 @@ def test_characters_are_found_among_bytes(runs: list[str]) -> None:
 def test_books_wrapped_by_hand_are_recognised(corpora: Path, name: str, is_wrapped: bool) -> None:
     text = (corpora / "hard" / name).read_text(encoding="utf-8-sig")
     assert is_hard_wrapped(text.split("\n")) == is_wrapped
+
+
+def test_a_list_of_long_lines_is_no_wrapped_text(corpora: Path) -> None:
+    path = corpora / "pretrain" / "encyc_enwiki.jsonl.gz"
+    with gzip.open(path, "rt", encoding="utf-8") as stream:
+        texts = {record["id"]: record["text"] for record in map(json.loads, stream)}
+    rivers = normalise_text(texts["enwiki/Aa River"])
+    assert rivers.count("\n") > 20
+    assert len(find_sentences(rivers, "sentencex:en")) > rivers.count("\n")
 
 
 def test_a_wrapped_sentence_stays_whole() -> None:
