@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,9 +16,7 @@ from tests.pipeline.small_datasets import build_small
 
 from clozemill.pipeline.columns import read_columns
 from clozemill.pipeline.dataset import open_dataset
-from clozemill.pipeline.recipes import mask_rule
 from clozemill.pipeline.schema import document_schema
-from clozemill.pipeline.tokenizer import load_tokenizer
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "format.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
@@ -121,19 +120,58 @@ def test_digests_are_the_sums_the_page_describes(work: Path, rows: list[dict[str
     assert names["digest"]([names["dataset_hash"](row) for row in rows]) == entry.dataset_digest
 
 
-@pytest.mark.parametrize("settings", [{}, {"mask_count": "stochastic", "random_tokens": "all"}])
-def test_masks_are_the_draws_the_page_describes(tmp_path: Path, settings: dict[str, Any]):
+def ids_of_the_page(folder: Path, settings: dict[str, Any]) -> tuple[set[int], list[int], set[int]]:
+    """Return `special`, `ordinary` and `continuing` as the page says to find them."""
+    state = json.loads((folder / "tokenizer" / "tokenizer.json").read_bytes())
+    manifest = json.loads((folder / "manifest.json").read_bytes())
+    roles = manifest["tokenizer"]["special_ids"]
+    unk = roles["unk"]
+    special = {token["id"] for token in state["added_tokens"] if token["special"]}
+    special |= {*roles.values()}
+    pieces = {token: piece for piece, token in state["model"]["vocab"].items()}
+    assert len(pieces) == manifest["tokenizer"]["vocab_size"]
+    pattern = PAGE.split("a piece that fits\n  `")[1].split("`")[0]
+    unused = {token for token, piece in pieces.items() if re.fullmatch(pattern, piece)}
+    ordinary = sorted(set(pieces) - special - {unk} - unused)
+    if settings.get("random_tokens") == "all":
+        ordinary = sorted(pieces)
+    opening = ("\u0120", "\u010a", "\u0109", "\u010d")
+    if state["model"]["type"] == "BPE":
+        continuing = {token for token, piece in pieces.items() if not piece.startswith(opening)}
+    else:
+        continuing = {token for token, piece in pieces.items() if piece.startswith("##")}
+    return special - {unk}, ordinary, continuing - special
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"mask_count": "stochastic", "random_tokens": "all"},
+        {"mask_unit": "word"},
+        {"mask_unit": "word", "recipe": "roberta-full", "is_roberta": True},
+        {"recipe": "roberta-doc", "is_roberta": True},
+    ],
+)
+def test_masks_are_the_draws_the_page_describes(
+    tmp_path: Path, corpora: Path, settings: dict[str, Any]
+) -> None:
+    settings = dict(settings)
+    if settings.pop("is_roberta", False):
+        (tmp_path / "roberta").mkdir()
+        for kind in ("vocab.json", "merges.txt"):
+            shutil.copy(corpora / "vocab" / f"roberta-base-{kind}", tmp_path / "roberta" / kind)
+        settings["tokenizer"] = str(tmp_path / "roberta")
     folder = build_small(tmp_path, **settings)
     dataset = open_dataset(folder)
-    tokenizer = load_tokenizer(dataset.tokenizer_dir)
-    ordinary = mask_rule(dataset.manifest.build_config(), tokenizer).random_ids.tolist()
-    special = set(tokenizer.special_ids.tolist()) - {tokenizer.unk_id}
+    special, ordinary, continuing = ids_of_the_page(folder, settings)
     mask = run("def bounded(", "def mask(")["mask"]
     (batch,) = pa.Table.from_batches(list(dataset.batches("validation"))).to_batches()[:1]
     assert batch.num_rows > 10
+    mask_id = dataset.manifest.tokenizer.special_ids["mask"]
     for row in batch.to_pylist():
         for variant, overlay in enumerate(row["masks"]):
-            args = (dataset.manifest.configuration, tokenizer.mask_id, special, ordinary)
+            args = (dataset.manifest.configuration, mask_id, special, ordinary, continuing)
             assert mask(row, variant, *args) == overlay
 
 
@@ -153,6 +191,19 @@ def test_vectors_are_what_the_page_computes():
         assert repr(names["uniform"](found, 0)) == uniform
         drawn = [names["bounded"](found, j, 125) for j in range(4)]
         assert ", ".join(map(str, drawn)) == bounded
+
+
+def test_rejected_draws_are_what_the_page_and_the_kernels_draw() -> None:
+    from clozemill.pipeline import draws
+
+    text = PAGE.split("With n = ")[1].split(".\n")[0]
+    n, *expected = map(int, re.findall(r"\d{10,}", text))
+    assert len(expected) == 4
+    names = run("def bounded(")
+    key = names["key"](0, bytes(range(16)), 0, 17)
+    assert any(names["draw"](key, j) * n % 2**64 < (2**64 - n) % n for j in range(4))
+    assert [names["bounded"](key, j, n) for j in range(4)] == expected
+    assert [draws.bounded(np.uint64(key), j, n) for j in range(4)] == expected
 
 
 def test_vectors_are_what_the_kernels_draw():

@@ -312,7 +312,7 @@ def build_small(
     with corpus.open("a") as stream:
         stream.writelines(json.dumps(record) + "\n" for record in records)
     out = folder / name
-    build(BuildConfig(inputs=(str(corpus),), tokenizer=str(vocab), out=str(out), **settings))
+    build(BuildConfig(inputs=(str(corpus),), out=str(out), **{"tokenizer": str(vocab), **settings}))
     return out
 
 
