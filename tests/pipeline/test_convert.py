@@ -1,9 +1,11 @@
+import dataclasses
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.pipeline.small_datasets import build_small, make_dataset, tree
+from tests.pipeline.small_datasets import build_small, config_of_small, make_dataset, tree
 
+from clozemill.pipeline.build import build
 from clozemill.pipeline.convert import convert_dataset
 from clozemill.pipeline.errors import ConfigError, DatasetError
 from clozemill.pipeline.manifest import read_manifest
@@ -40,14 +42,13 @@ def test_there_and_back_gives_the_same_bytes(built: Path, tmp_path: Path):
 
 
 def test_build_with_the_new_settings_finds_nothing_to_do(built: Path, tmp_path: Path):
-    # The log goes along, so the folder is known for what a build would have made.
-    convert_dataset(built, tmp_path / "data", **OTHER)
-    before = tree(tmp_path / "data")
-    (tmp_path / "corpus.jsonl").unlink(missing_ok=True)
-    log = (tmp_path / "data" / "build.log.jsonl").read_text()
-    assert '"format": "webdataset"' in log
-    assert '"event": "convert"' in log
-    assert tree(tmp_path / "data") == before
+    convert_dataset(built, tmp_path / "out", **OTHER)
+    before = tree(tmp_path / "out")
+    asked = dataclasses.replace(config_of_small(built.parent, **OTHER), out=str(tmp_path / "out"))
+    assert build(asked).was_finished
+    assert tree(tmp_path / "out") == before
+    with pytest.raises(ConfigError, match="holds a dataset that differs in "):
+        build(dataclasses.replace(asked, shard_size=30))
 
 
 def test_converted_dataset_is_sound(built: Path, tmp_path: Path):
