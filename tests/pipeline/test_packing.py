@@ -1,9 +1,11 @@
+import dataclasses
+
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.pipeline.reference import Lengths, Segment, corpus_of, segments_of
 
+from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.instances import Corpus, Instances
 from clozemill.pipeline.packing import LONG_SENTENCES, PackLoss, PackRule, pack_sentences
 
@@ -167,6 +169,6 @@ def test_rows_of_roberta_are_nearly_full_on_a_large_sample() -> None:
     assert 470 < mean <= 510
 
 
-@pytest.mark.parametrize("code", range(3))
-def test_codes_of_long_sentences_are_their_places(code: int) -> None:
-    assert LONG_SENTENCES[code] == ("split", "truncate", "drop")[code]
+def test_rules_know_the_long_sentences_that_can_be_asked_for() -> None:
+    (setting,) = [f for f in dataclasses.fields(BuildConfig) if f.name == "long_sentences"]
+    assert setting.metadata["choices"] == LONG_SENTENCES
