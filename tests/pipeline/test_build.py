@@ -718,12 +718,32 @@ def test_real_documents_are_found_again_from_their_origins(corpora: Path, tmp_pa
         assert document_id(record["text"].strip()).hex() == line["document_id"]
 
 
+@pytest.mark.parametrize(
+    ("stage", "said"),
+    [
+        ("listing", "absent"),
+        ("reading", "a.jsonl:121: not JSON"),
+        ("planning", "the train split has 1 document"),
+        ("writing", "train-00000-000.arrow"),
+        ("finishing", "origins.jsonl"),
+    ],
+)
 def test_an_error_in_any_stage_is_one_of_ours(
-    corpus: Path, syllables: Path, tmp_path: Path
+    stage: str, said: str, texts: list[str], syllables: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(ClozemillError):
-        small_build(corpus, tmp_path / "absent", tmp_path / "out")
-    assert not (tmp_path / "out").exists()
+    path = write_json_lines(tmp_path / "a.jsonl", texts[:1] if stage == "planning" else texts)
+    if stage == "reading":
+        path.write_text(path.read_text() + "not JSON\n")
+    tokenizer = tmp_path / "absent" if stage == "listing" else syllables
+    config = small_config(path, tokenizer, tmp_path / "out")
+
+    def stand_in_the_way(progress: Progress) -> None:
+        if progress.stage == "writing" and stage in ("writing", "finishing"):
+            (tmp_path / "out" / said).mkdir(exist_ok=True)
+
+    with pytest.raises(ClozemillError, match=said):
+        build(config, on_progress=stand_in_the_way)
+    assert not (tmp_path / "out" / "manifest.json").exists()
 
 
 def test_a_receipt_of_another_bucket_of_that_name_is_not_trusted(
