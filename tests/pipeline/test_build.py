@@ -18,14 +18,17 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from scipy import stats
 from tests.pipeline.small_corpora import (
+    Stopped,
     document_rows,
     file_hashes,
+    has_written,
     make_sentence,
     make_texts,
     rows_of,
     small_build,
     small_config,
     small_dataset,
+    stop_when,
     write_json_lines,
 )
 
@@ -747,20 +750,19 @@ def test_an_error_in_any_stage_is_one_of_ours(
 
 
 def test_a_receipt_of_another_bucket_of_that_name_is_not_trusted(
-    texts: list[str], syllables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    texts: list[str], syllables: Path, tmp_path: Path
 ) -> None:
     source, out = write_json_lines(tmp_path / "a.jsonl", texts), tmp_path / "data"
-    with monkeypatch.context() as patch:
-        patch.setattr("clozemill.pipeline.build.finish", interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            small_build(source, syllables, out)
+    config = small_config(source, syllables, out)
+    with pytest.raises(Stopped):
+        build(config, on_progress=stop_when(lambda p: has_written(p) and p.done == p.total))
     receipt = out / ".build" / "reduce" / "train-00001.json"
     record = json.loads(receipt.read_text())
     record["bucket"]["stop_cell"] -= 1
     receipt.write_text(json.dumps(record))
     shard = out / record["shards"][0]["path"]
     shard.write_bytes(bytes(shard.stat().st_size))
-    small_build(source, syllables, out)
+    build(config)
     small_build(source, syllables, tmp_path / "fresh")
     assert file_hashes(out) == file_hashes(tmp_path / "fresh")
 
@@ -771,7 +773,3 @@ def test_a_build_in_this_process_lets_its_parts_go(
 ) -> None:
     small_build(write_json_lines(tmp_path / "a.jsonl", texts), syllables, tmp_path / "data")
     assert str(tmp_path / "data") not in Path("/proc/self/maps").read_text()
-
-
-def interrupt(*arguments: object) -> None:
-    raise KeyboardInterrupt

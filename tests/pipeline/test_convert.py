@@ -3,6 +3,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.pipeline.small_corpora import Stopped, has_written, stop_when
 from tests.pipeline.small_datasets import build_small, config_of_small, make_dataset, tree
 
 from clozemill.pipeline.build import build
@@ -92,12 +93,8 @@ def test_finished_dataset_is_replaced_only_when_asked(built: Path, tmp_path: Pat
 
 
 def test_interrupted_conversion_is_no_dataset_and_resumes(built: Path, tmp_path: Path):
-    def stop(progress: Progress) -> None:
-        if progress.done:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        convert_dataset(built, tmp_path / "out", **OTHER, on_progress=stop)
+    with pytest.raises(Stopped):
+        convert_dataset(built, tmp_path / "out", **OTHER, on_progress=stop_when(has_written))
     with pytest.raises(DatasetError, match="not a finished dataset"):
         verify_dataset(tmp_path / "out")
     with pytest.raises(ConfigError, match="an unfinished build that differs in"):

@@ -4,6 +4,7 @@ The fast tests stop a build from its own progress callback; the slow ones kill r
 """
 
 import contextlib
+import itertools
 import os
 import shutil
 import signal
@@ -18,6 +19,7 @@ import numpy as np
 import psutil
 import pytest
 from tests.pipeline.small_corpora import (
+    Stopped,
     command,
     environment,
     file_hashes,
@@ -26,6 +28,7 @@ from tests.pipeline.small_corpora import (
     run_command,
     small_build,
     small_config,
+    stop_when,
     write_json_lines,
 )
 
@@ -33,27 +36,16 @@ from clozemill.pipeline.build import build
 from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.files import file_checksum
 from clozemill.pipeline.manifest import read_manifest
-from clozemill.pipeline.progress import Progress
 
 NUM_KILLS = 10
 
 
-class _Stopped(Exception):
-    """Stands for whatever may end a process."""
-
-
 def build_until(config: BuildConfig, num_events: int) -> bool:
     """Build until so many progress events were seen; return whether it was stopped."""
-    events: list[Progress] = []
-
-    def stop(progress: Progress) -> None:
-        events.append(progress)
-        if len(events) == num_events:
-            raise _Stopped
-
+    seen = itertools.count(1)
     try:
-        build(config, on_progress=stop)
-    except _Stopped:
+        build(config, on_progress=stop_when(lambda progress: next(seen) == num_events))
+    except Stopped:
         return True
     return False
 
