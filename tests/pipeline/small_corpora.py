@@ -146,6 +146,15 @@ def document_rows(dataset: Dataset) -> list[dict[str, Any]]:
     return rows
 
 
+def ids_in(dataset: Dataset, split: str) -> set[bytes]:
+    """Return every document that an instance of the split is made of, of A or of B."""
+    return {span["document_id"] for row in rows_of(dataset, split) for span in row["spans"]}
+
+
+def origins_of(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "origins.jsonl").read_text().splitlines()]
+
+
 def flags_of(config: BuildConfig) -> list[str]:
     """Return the command line that asks for a configuration."""
     flags: list[str] = []

@@ -5,6 +5,7 @@ The fast tests stop a build from its own progress callback; the slow ones kill r
 
 import contextlib
 import itertools
+import json
 import os
 import shutil
 import signal
@@ -23,6 +24,7 @@ from tests.pipeline.small_corpora import (
     command,
     environment,
     file_hashes,
+    has_written,
     make_texts,
     only_line,
     run_command,
@@ -130,6 +132,24 @@ def test_a_build_killed_after_the_manifest_is_finished(
     assert build(config).was_finished
     assert file_hashes(tmp_path / "out") == expected
     assert not (tmp_path / "out" / ".build").exists()
+
+
+def test_a_receipt_of_another_bucket_of_that_name_is_not_trusted(
+    texts: list[str], syllables: Path, tmp_path: Path
+) -> None:
+    source, out = write_json_lines(tmp_path / "a.jsonl", texts), tmp_path / "data"
+    config = small_config(source, syllables, out)
+    with pytest.raises(Stopped):
+        build(config, on_progress=stop_when(lambda p: has_written(p) and p.done == p.total))
+    receipt = out / ".build" / "reduce" / "train-00001.json"
+    record = json.loads(receipt.read_text())
+    record["bucket"]["stop_cell"] -= 1
+    receipt.write_text(json.dumps(record))
+    shard = out / record["shards"][0]["path"]
+    shard.write_bytes(bytes(shard.stat().st_size))
+    build(config)
+    small_build(source, syllables, tmp_path / "fresh")
+    assert file_hashes(out) == file_hashes(tmp_path / "fresh")
 
 
 class Running:
