@@ -29,6 +29,9 @@ Split = Literal["train", "validation"]
 SPLITS = get_args(Split)
 """The splits a dataset can have, in the order they are listed."""
 
+LongSentences = Literal["split", "truncate", "drop"]
+"""What becomes of a sentence longer than a packed instance."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildConfig:
@@ -55,7 +58,7 @@ class BuildConfig:
         "instances",
         "Labels by the original's coin, or steered towards one half.",
     )
-    long_sentences: Literal["split", "truncate", "drop"] = setting(
+    long_sentences: LongSentences = setting(
         "split",
         "instances",
         "Packed recipes: what becomes of a sentence longer than an instance.",

@@ -7,15 +7,16 @@ Differs from fairseq: a sentence longer than an instance never makes an over-lon
 packs all documents that have this pass, in id order, and its last partial block is kept.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from clozemill.pipeline.config import LongSentences
 from clozemill.pipeline.instances import Corpus, Instances
 from clozemill.pipeline.jit import kernel, njit
 
-LONG_SENTENCES = ("split", "truncate", "drop")
+LONG_SENTENCES = get_args(LongSentences)
 """What becomes of a sentence longer than an instance; a rule holds the place in this tuple."""
 
 _TRUNCATE = 1

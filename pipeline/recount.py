@@ -20,8 +20,6 @@ from clozemill.pipeline.mask_rules import MaskRule
 from clozemill.pipeline.masks import mask_counts
 from clozemill.pipeline.read_records import DOCUMENTS_READ
 
-_TRUNCATED, _DROPPED, _SPLIT = "truncate", "drop", "split"
-
 
 class PairTokens(NamedTuple):
     """The tokens of A and B of pairs, one after the other; all (2N,)."""
@@ -162,9 +160,9 @@ class Recount:
                 ledger["pass_tokens", split, "own"] - ledger["pass_tokens", split, "in_instances"]
             )
             begun, absent = self._split_sentences[split], self._sentences[split]
-            ledger["pass_tokens", split, "truncated"] = lost * (rule == _TRUNCATED)
-            ledger["pass_tokens", split, "dropped"] = lost * (rule == _DROPPED)
-            ledger["long_sentences", split, "split"] = begun * (rule == _SPLIT)
-            ledger["long_sentences", split, "truncated"] = begun * (rule == _TRUNCATED)
-            ledger["long_sentences", split, "dropped"] = absent * (rule == _DROPPED)
+            ledger["pass_tokens", split, "truncated"] = lost * (rule == "truncate")
+            ledger["pass_tokens", split, "dropped"] = lost * (rule == "drop")
+            ledger["long_sentences", split, "split"] = begun * (rule == "split")
+            ledger["long_sentences", split, "truncated"] = begun * (rule == "truncate")
+            ledger["long_sentences", split, "dropped"] = absent * (rule == "drop")
         return ledger

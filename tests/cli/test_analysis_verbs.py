@@ -10,46 +10,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import psutil  # type: ignore[import-untyped]
 import pyarrow.parquet as pq
 import pytest
+from tests.cli.conftest import Done, Run
 from tests.pipeline.small_corpora import environment
 from tests.pipeline.small_datasets import build_small
 
-from clozemill import cli
 from clozemill.pipeline.dataset import open_dataset
-
-
-class Done(NamedTuple):
-    """What a command left."""
-
-    code: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Done]
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Return a function that runs a command line as the installed program does."""
-
-    def run_command(*arguments: Any, typed: str = "", is_terminal: bool = False) -> Done:
-        stdin = io.StringIO(typed)
-        monkeypatch.setattr(stdin, "isatty", lambda: is_terminal)
-        monkeypatch.setattr(sys, "argv", ["clozemill", *map(str, arguments)])
-        monkeypatch.setattr(sys, "stdin", stdin)
-        with pytest.raises(SystemExit) as left:
-            cli.main()
-        printed = capsys.readouterr()
-        return Done(int(left.value.code or 0), printed.out, printed.err)
-
-    return run_command
 
 
 @pytest.fixture(scope="module")

@@ -3,45 +3,18 @@
 import json
 import re
 import shutil
-import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
+from tests.cli.conftest import Done, Run
 from tests.model.small_models import small_model
 from tests.pipeline.small_corpora import SPECIALS, write_tokenizer
 from tests.train.conftest import built  # noqa: F401 - a fixture
 from tests.train.trained_runs import train_briefly
 
-from clozemill import cli
 from clozemill.model.convert import save_pretrained
 from clozemill.train.export import ExportReport
-
-
-class Done(NamedTuple):
-    """What a command left."""
-
-    code: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Done]
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Return a function that runs a command line as the installed program does."""
-
-    def run_command(*arguments: Any) -> Done:
-        monkeypatch.setattr(sys, "argv", ["clozemill", *map(str, arguments)])
-        with pytest.raises(SystemExit) as left:
-            cli.main()
-        printed = capsys.readouterr()
-        return Done(int(left.value.code or 0), printed.out, printed.err)
-
-    return run_command
 
 
 @pytest.fixture(scope="module")

@@ -109,6 +109,7 @@ def run(*marks: str) -> dict[str, Any]:
 def test_instance_ids_are_the_hashes_the_page_describes(work: Path, rows: list[dict[str, Any]]):
     instance_id = run("def instance_id(")["instance_id"]
     fingerprint = open_dataset(work / "data").manifest.fingerprints.instances
+    assert len(rows) > 100
     for row in rows:
         assert row["instance_id"] in [instance_id(fingerprint, number, row) for number in (0, 1)]
 
@@ -210,6 +211,7 @@ def test_vectors_are_what_the_kernels_draw():
     from clozemill.pipeline import draws
 
     low, high = np.frombuffer(bytes(range(16)), np.uint64)
+    assert len(vectors()) >= 4
     for seed, variant, purpose, key, first, _, uniform, bounded in vectors():
         found = draws.stream_key(
             draws.identity_key(np.uint64(int(seed)), low, high), int(variant), int(purpose)
@@ -235,5 +237,6 @@ def test_page_names_every_column_and_key(work: Path):
     names += [*table["documents"][0], *table["splits"]["train"], *table["tokenizer"]]
     spans = dataset.schema.field("spans").type.value_type
     names += [spans.field(i).name for i in range(spans.num_fields)]
+    assert len(names) > 40
     missing = sorted({name for name in names if f"`{name}`" not in PAGE})
     assert not missing

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy as np
 from clozemill.pipeline.build import BuildReport, build
 from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.dataset import Dataset, open_dataset
+from clozemill.pipeline.progress import OnProgress, Progress
 from clozemill.pipeline.read import ReadOptions
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -102,6 +103,25 @@ def small_dataset(inputs: Any, tokenizer: Path, out: Path, **settings: Any) -> D
     return open_dataset(out)
 
 
+class Stopped(Exception):
+    """Stands for whatever may end a process."""
+
+
+def stop_when(is_reached: Callable[[Progress], bool]) -> OnProgress:
+    """Return an `on_progress` that raises `Stopped` as soon as work is where it is to end."""
+
+    def stop(progress: Progress) -> None:
+        if is_reached(progress):
+            raise Stopped
+
+    return stop
+
+
+def has_written(progress: Progress) -> bool:
+    """Return whether the first shards are there, and perhaps more."""
+    return progress.stage == "writing" and progress.done > 0
+
+
 def file_hashes(folder: Path) -> dict[str, str]:
     """Return the SHA-256 of every file that is the same for every build of the same documents."""
     hashes = {
@@ -124,6 +144,15 @@ def document_rows(dataset: Dataset) -> list[dict[str, Any]]:
     rows = [row for batch in dataset.documents() for row in batch.to_pylist()]
     assert rows
     return rows
+
+
+def ids_in(dataset: Dataset, split: str) -> set[bytes]:
+    """Return every document that an instance of the split is made of, of A or of B."""
+    return {span["document_id"] for row in rows_of(dataset, split) for span in row["spans"]}
+
+
+def origins_of(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "origins.jsonl").read_text().splitlines()]
 
 
 def flags_of(config: BuildConfig) -> list[str]:

@@ -291,10 +291,8 @@ def write_vocab(path: Path) -> Path:
     return path
 
 
-def build_small(
-    folder: Path, name: str = "data", *, records: Sequence[dict[str, Any]] = (), **settings: Any
-) -> Path:
-    """Return the folder of a dataset that clozemill builds from `write_corpus` and more records."""
+def config_of_small(folder: Path, name: str = "data", **settings: Any) -> BuildConfig:
+    """Return the configuration by which `build_small` builds in this folder."""
     settings = {
         "max_seq_length": 48,
         "mask_variants": 3,
@@ -307,13 +305,24 @@ def build_small(
         "workers": 1,
         **settings,
     }
+    return BuildConfig(
+        inputs=(str(folder / "corpus.jsonl"),),
+        out=str(folder / name),
+        **{"tokenizer": str(folder / "vocab.txt"), **settings},
+    )
+
+
+def build_small(
+    folder: Path, name: str = "data", *, records: Sequence[dict[str, Any]] = (), **settings: Any
+) -> Path:
+    """Return the folder of a dataset that clozemill builds from `write_corpus` and more records."""
+    config = config_of_small(folder, name, **settings)
     folder.mkdir(parents=True, exist_ok=True)
-    corpus, vocab = write_corpus(folder / "corpus.jsonl"), write_vocab(folder / "vocab.txt")
-    with corpus.open("a") as stream:
+    write_vocab(folder / "vocab.txt")
+    with write_corpus(folder / "corpus.jsonl").open("a") as stream:
         stream.writelines(json.dumps(record) + "\n" for record in records)
-    out = folder / name
-    build(BuildConfig(inputs=(str(corpus),), out=str(out), **{"tokenizer": str(vocab), **settings}))
-    return out
+    build(config)
+    return Path(config.out)
 
 
 def spoil(

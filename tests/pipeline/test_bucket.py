@@ -54,6 +54,7 @@ def test_buckets_hold_every_document_once_in_id_order(tmp_path: Path):
 def test_corpus_is_the_kept_documents_end_to_end(tmp_path: Path):
     parts, buckets = load(tmp_path, CORPUS[:100], CORPUS[100:], min_document_sentences=2)
     by_id = {document.id: document for document in CORPUS}
+    assert len(buckets) > 3
     for bucket in buckets:
         corpus = bucket.corpus(parts)
         kept = [by_id[row.tobytes()] for row in corpus.document_ids]

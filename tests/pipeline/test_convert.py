@@ -1,9 +1,12 @@
+import dataclasses
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.pipeline.small_datasets import build_small, make_dataset, tree
+from tests.pipeline.small_corpora import Stopped, has_written, stop_when
+from tests.pipeline.small_datasets import build_small, config_of_small, make_dataset, tree
 
+from clozemill.pipeline.build import build
 from clozemill.pipeline.convert import convert_dataset
 from clozemill.pipeline.errors import ConfigError, DatasetError
 from clozemill.pipeline.manifest import read_manifest
@@ -40,14 +43,13 @@ def test_there_and_back_gives_the_same_bytes(built: Path, tmp_path: Path):
 
 
 def test_build_with_the_new_settings_finds_nothing_to_do(built: Path, tmp_path: Path):
-    # The log goes along, so the folder is known for what a build would have made.
-    convert_dataset(built, tmp_path / "data", **OTHER)
-    before = tree(tmp_path / "data")
-    (tmp_path / "corpus.jsonl").unlink(missing_ok=True)
-    log = (tmp_path / "data" / "build.log.jsonl").read_text()
-    assert '"format": "webdataset"' in log
-    assert '"event": "convert"' in log
-    assert tree(tmp_path / "data") == before
+    convert_dataset(built, tmp_path / "out", **OTHER)
+    before = tree(tmp_path / "out")
+    asked = dataclasses.replace(config_of_small(built.parent, **OTHER), out=str(tmp_path / "out"))
+    assert build(asked).was_finished
+    assert tree(tmp_path / "out") == before
+    with pytest.raises(ConfigError, match="holds a dataset that differs in "):
+        build(dataclasses.replace(asked, shard_size=30))
 
 
 def test_converted_dataset_is_sound(built: Path, tmp_path: Path):
@@ -91,12 +93,8 @@ def test_finished_dataset_is_replaced_only_when_asked(built: Path, tmp_path: Pat
 
 
 def test_interrupted_conversion_is_no_dataset_and_resumes(built: Path, tmp_path: Path):
-    def stop(progress: Progress) -> None:
-        if progress.done:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        convert_dataset(built, tmp_path / "out", **OTHER, on_progress=stop)
+    with pytest.raises(Stopped):
+        convert_dataset(built, tmp_path / "out", **OTHER, on_progress=stop_when(has_written))
     with pytest.raises(DatasetError, match="not a finished dataset"):
         verify_dataset(tmp_path / "out")
     with pytest.raises(ConfigError, match="an unfinished build that differs in"):
@@ -109,7 +107,8 @@ def test_damaged_dataset_is_refused(tmp_path: Path):
     manifest = make_dataset(tmp_path / "in")
     path = tmp_path / "in" / manifest.shards[0].path
     data = bytearray(path.read_bytes())
-    place = data.find((1000).to_bytes(2, "little") * 0 + b"\x66\x00")
+    place = data.find(b"\x66\x00")  # the first [SEP]
+    assert place >= 0
     data[place] ^= 1
     path.write_bytes(data)
     with pytest.raises(DatasetError, match="find the damaged shard with clozemill verify"):

@@ -4,6 +4,8 @@ The fast tests stop a build from its own progress callback; the slow ones kill r
 """
 
 import contextlib
+import itertools
+import json
 import os
 import shutil
 import signal
@@ -18,14 +20,17 @@ import numpy as np
 import psutil
 import pytest
 from tests.pipeline.small_corpora import (
+    Stopped,
     command,
     environment,
     file_hashes,
+    has_written,
     make_texts,
     only_line,
     run_command,
     small_build,
     small_config,
+    stop_when,
     write_json_lines,
 )
 
@@ -33,27 +38,16 @@ from clozemill.pipeline.build import build
 from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.files import file_checksum
 from clozemill.pipeline.manifest import read_manifest
-from clozemill.pipeline.progress import Progress
 
 NUM_KILLS = 10
 
 
-class _Stopped(Exception):
-    """Stands for whatever may end a process."""
-
-
 def build_until(config: BuildConfig, num_events: int) -> bool:
     """Build until so many progress events were seen; return whether it was stopped."""
-    events: list[Progress] = []
-
-    def stop(progress: Progress) -> None:
-        events.append(progress)
-        if len(events) == num_events:
-            raise _Stopped
-
+    seen = itertools.count(1)
     try:
-        build(config, on_progress=stop)
-    except _Stopped:
+        build(config, on_progress=stop_when(lambda progress: next(seen) == num_events))
+    except Stopped:
         return True
     return False
 
@@ -138,6 +132,24 @@ def test_a_build_killed_after_the_manifest_is_finished(
     assert build(config).was_finished
     assert file_hashes(tmp_path / "out") == expected
     assert not (tmp_path / "out" / ".build").exists()
+
+
+def test_a_receipt_of_another_bucket_of_that_name_is_not_trusted(
+    texts: list[str], syllables: Path, tmp_path: Path
+) -> None:
+    source, out = write_json_lines(tmp_path / "a.jsonl", texts), tmp_path / "data"
+    config = small_config(source, syllables, out)
+    with pytest.raises(Stopped):
+        build(config, on_progress=stop_when(lambda p: has_written(p) and p.done == p.total))
+    receipt = out / ".build" / "reduce" / "train-00001.json"
+    record = json.loads(receipt.read_text())
+    record["bucket"]["stop_cell"] -= 1
+    receipt.write_text(json.dumps(record))
+    shard = out / record["shards"][0]["path"]
+    shard.write_bytes(bytes(shard.stat().st_size))
+    build(config)
+    small_build(source, syllables, tmp_path / "fresh")
+    assert file_hashes(out) == file_hashes(tmp_path / "fresh")
 
 
 class Running:

@@ -1,5 +1,4 @@
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.pipeline.reference import Lengths, Segment, corpus_of, segments_of
@@ -165,8 +164,3 @@ def test_rows_of_roberta_are_nearly_full_on_a_large_sample() -> None:
     assert loss == NO_LOSS
     mean = corpus.sentence_starts[-1] / len(instances.pass_number)
     assert 470 < mean <= 510
-
-
-@pytest.mark.parametrize("code", range(3))
-def test_codes_of_long_sentences_are_their_places(code: int) -> None:
-    assert LONG_SENTENCES[code] == ("split", "truncate", "drop")[code]

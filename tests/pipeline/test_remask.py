@@ -1,10 +1,12 @@
+import dataclasses
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.pipeline.small_datasets import build_small, spoil, tree
+from tests.pipeline.small_datasets import build_small, config_of_small, spoil, tree
 
+from clozemill.pipeline.build import build
 from clozemill.pipeline.columns import InstanceColumns
 from clozemill.pipeline.dataset import open_dataset
 from clozemill.pipeline.errors import ConfigError, DatasetError
@@ -37,6 +39,17 @@ def test_remasked_dataset_is_what_a_build_with_these_masks_writes(
     for split, entry in manifest.splits.items():
         assert entry.instances_digest == before.splits[split].instances_digest
     assert manifest.splits["train"].dataset_digest != before.splits["train"].dataset_digest
+
+
+def test_build_with_the_new_masks_finds_nothing_to_do(built: Path, tmp_path: Path):
+    settings: dict[str, Any] = {"mask_variants": 5, "mask_unit": "word"}
+    remask_dataset(built, tmp_path / "out", settings)
+    before = tree(tmp_path / "out")
+    asked = dataclasses.replace(
+        config_of_small(built.parent, **settings), out=str(tmp_path / "out")
+    )
+    assert build(asked).was_finished
+    assert tree(tmp_path / "out") == before
 
 
 def test_variants_keep_their_numbers(built: Path, tmp_path: Path):

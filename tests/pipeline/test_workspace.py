@@ -9,14 +9,17 @@ from typing import Any
 
 import pytest
 from tests.pipeline.small_corpora import (
+    Stopped,
     command,
     environment,
     file_hashes,
+    has_written,
     make_texts,
     only_line,
     run_command,
     small_build,
     small_config,
+    stop_when,
     vocabulary,
     write_json_lines,
     write_tokenizer,
@@ -48,16 +51,8 @@ def everything_in(folder: Path) -> dict[str, bytes]:
 
 def leave_unfinished(config: BuildConfig) -> None:
     """Build until the first shards are there, and no further."""
-
-    class Stop(Exception):
-        pass
-
-    def stop(progress: Progress) -> None:
-        if progress.stage == "writing" and progress.done:
-            raise Stop
-
-    with pytest.raises(Stop):
-        build(config, on_progress=stop)
+    with pytest.raises(Stopped):
+        build(config, on_progress=stop_when(has_written))
     assert list(Path(config.out).glob("*.arrow"))
 
 
@@ -182,17 +177,12 @@ def test_an_unfinished_build_takes_up_inputs_that_were_changed_added_or_taken_aw
     read = tmp_path / "out" / ".build" / "map"
     of_c = {p: p.stat().st_mtime_ns for p in read.glob("*.json") if "c.jsonl" in p.read_text()}
     assert of_c
-    with pytest.raises(RuntimeError):
-        build(config, on_progress=fail_when_writing)
+    with pytest.raises(Stopped):
+        build(config, on_progress=stop_when(lambda progress: progress.stage == "writing"))
     assert any(path.stat().st_mtime_ns == time for path, time in of_c.items() if path.exists())
     finish(config)
     small_build(inputs, syllables, tmp_path / "fresh")
     assert file_hashes(tmp_path / "out") == file_hashes(tmp_path / "fresh")
-
-
-def fail_when_writing(progress: Progress) -> None:
-    if progress.stage == "writing":
-        raise RuntimeError
 
 
 def test_inputs_in_another_order_are_the_same_inventory_unless_only_some_are_read(
