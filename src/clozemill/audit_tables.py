@@ -9,6 +9,7 @@ from clozemill.analysis.audit import Answer, AuditReport
 from clozemill.analysis.group_labels import group_label
 from clozemill.analysis.headlines import headline
 from clozemill.analysis.questions import Question, unasked
+from clozemill.printing import PLAIN_WIDTH
 from clozemill.printouts import Printout
 from clozemill.values import figure, frequency, p_value_text, printable
 
@@ -19,7 +20,7 @@ def audit_printout(
     *,
     sample: int | None = None,
     pieces: Sequence[str] = (),
-    width: int = 100,
+    width: int = PLAIN_WIDTH,
 ) -> Printout:
     """Return all answers: a table, and for each failure how to see what is wrong.
 
