@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.table import Table
 
 from clozemill.pipeline.figures import fixed, percent
-from clozemill.pipeline.inspection_text import visible
+from clozemill.pipeline.visible import visible
 from clozemill.printouts import Printout, new_table, render
 from clozemill.train.evaluation import Evaluation
 from clozemill.train.export import ExportReport
