@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rich.table import Table
 
-from clozemill.pipeline.figures import fixed, percent
+from clozemill.pipeline.figures import fixed, megabytes, percent
 from clozemill.pipeline.visible import visible
 from clozemill.printouts import Printout, new_table, render
 from clozemill.train.evaluation import Evaluation
@@ -16,7 +16,6 @@ from clozemill.train.metrics import EvaluationRow, Row, StartRow, row_line
 from clozemill.train.plan import Plan
 from clozemill.train.pretrain import PretrainReport
 from clozemill.train.replay import Replay
-from clozemill.values import megabytes
 
 
 def row_text(row: Row) -> str:
