@@ -25,7 +25,13 @@ def cell(value: Any) -> str:
 
 
 def printable(text: str) -> str:
-    """Return a text without line ends and terminal controls, which a stranger's may hold."""
+    r"""Return a text without line ends and terminal controls, which a stranger's may hold.
+
+    What `visible` makes a blank or leaves stays apart here, as values are compared by eye.
+
+    >>> printable("two\nlines\u200b")
+    'two\\nlines\\u200b'
+    """
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
