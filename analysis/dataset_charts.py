@@ -8,8 +8,8 @@ from typing import Any
 
 from clozemill.analysis.audit import Answer, AuditReport
 from clozemill.analysis.charts import Chart, Spec, number_axis, view
-from clozemill.pipeline.inspection_text import visible
 from clozemill.pipeline.manifest import Manifest
+from clozemill.pipeline.visible import visible
 
 _LEAST_EXPECTED = 30
 """Groups with a smaller expectation are not drawn: their rates would stretch the picture."""

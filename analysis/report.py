@@ -31,8 +31,8 @@ from clozemill.analysis.study_findings import (
 )
 from clozemill.pipeline.dataset import Dataset
 from clozemill.pipeline.files import atomic_file
-from clozemill.pipeline.inspection_text import visible
 from clozemill.pipeline.manifest import Manifest
+from clozemill.pipeline.visible import visible
 
 _MOST_ROWS = 10
 """Of an answer, on the page."""

@@ -11,7 +11,8 @@ from clozemill.analysis.audit import AuditReport
 from clozemill.analysis.db import read_sql
 from clozemill.pipeline.dataset import Dataset
 from clozemill.pipeline.inspection import Inspector, InstanceView, SelectedPosition
-from clozemill.pipeline.inspection_text import describe_instance, describe_span, visible
+from clozemill.pipeline.inspection_text import describe_instance, describe_span
+from clozemill.pipeline.visible import visible
 
 _MOST_EXAMPLES = 6
 """Instances of a page."""

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from clozemill.pipeline.dataset_names import MANIFEST_NAME
 from clozemill.pipeline.errors import ConfigError
-from clozemill.pipeline.files import has_utf8_name, printable
+from clozemill.pipeline.files import bytes_spelled_out, has_utf8_name
 
 MARK = '<meta name="generator" content="clozemill">'
 """Stands among the first bytes of every page, by which one is known as ours."""
@@ -25,7 +25,7 @@ def check_page(page: Path, *, dataset: Path, studies: Sequence[Path] = ()) -> No
     Raises:
         ConfigError: It cannot, or would.
     """
-    name = printable(str(page))
+    name = bytes_spelled_out(str(page))
     if not has_utf8_name(page):
         raise ConfigError(f"--html {name} is not UTF-8; choose another --html.")
     try:

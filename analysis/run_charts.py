@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from clozemill.analysis.charts import SERIES, Chart, ReportError, Spec, number_axis, view
-from clozemill.pipeline.inspection_text import visible
+from clozemill.pipeline.visible import visible
 from clozemill.train.metrics import (
     METRICS_NAME,
     EvaluationRow,

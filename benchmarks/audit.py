@@ -5,7 +5,6 @@
 See docs/benchmarks.md for what is measured and how.
 """
 
-import json
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -15,20 +14,13 @@ from typing import Any
 import click
 import pyarrow as pa
 
-from benchmarks.build import find_tier, measure_build
+from benchmarks.build import find_dataset
+from benchmarks.tables import give, markdown_table
 from benchmarks.watch import Watched, machine, run_watched
 from clozemill.pipeline.dataset import open_dataset
 
 QUESTION = "selected_by_token"
 """What the peer is asked too: how often each token is selected, of how many places."""
-
-
-def find_dataset(tier: str, variants: int, work: Path) -> Path:
-    """Return the dataset of a tier, built unless it is there."""
-    folder = work / f"audit-{tier}-{variants}"
-    if not (folder / "manifest.json").is_file():
-        measure_build(find_tier(tier, work), folder, workers=2, variants=variants)
-    return folder
 
 
 def audit(dataset: Path, *, threads: int, memory_limit: str, only: Sequence[str] = ()) -> Watched:
@@ -92,9 +84,7 @@ COLUMNS = (
 
 def markdown(cases: dict[str, dict[str, Any]]) -> str:
     """Return a table with a row per dataset."""
-    lines: list[Sequence[str]] = [COLUMNS, ["---"] + ["---:"] * (len(COLUMNS) - 1)]
-    lines += [[tier, *_cells(case)] for tier, case in cases.items()]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return markdown_table(COLUMNS, [[tier, *_cells(case)] for tier, case in cases.items()])
 
 
 def _cells(case: dict[str, Any]) -> Iterator[str]:
@@ -134,14 +124,18 @@ def main(
     with tempfile.TemporaryDirectory(prefix="clozemill-bench-") as temporary:
         place = work or Path(temporary)
         place.mkdir(parents=True, exist_ok=True)
-        datasets = {tier: find_dataset(tier, variants, place) for tier in tiers}
+        datasets = {
+            tier: find_dataset(
+                place / f"audit-{tier}-{variants}", tier, workers=2, variants=variants
+            )
+            for tier in tiers
+        }
         # The peer takes minutes for the smallest already.
         cases = {
             tier: measure(dataset, has_peer=tier == tiers[0], **settings)
             for tier, dataset in datasets.items()
         }
-    report = {"machine": machine(), "cases": cases}
-    click.echo(json.dumps(report, indent=1) if is_json else markdown(cases))
+    give({"machine": machine(), "cases": cases}, markdown(cases), is_json=is_json)
 
 
 if __name__ == "__main__":

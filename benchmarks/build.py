@@ -21,7 +21,7 @@ from typing import Any
 
 import click
 
-from benchmarks import report
+from benchmarks.build_report import BuildRun, Case, PeerRun, Report, markdown
 from benchmarks.corpus import (
     FULL,
     QUICK,
@@ -32,6 +32,7 @@ from benchmarks.corpus import (
     real_files,
     write_corpus,
 )
+from benchmarks.tables import give
 from benchmarks.watch import machine, run_watched
 
 VOCAB = "bert-base-uncased-vocab.txt"
@@ -73,7 +74,7 @@ def _pool() -> Pool:
     return load_pool(real_files(FULL))
 
 
-def measure_build(tier: Tier, out: Path, *, workers: int, variants: int) -> report.BuildRun:
+def measure_build(tier: Tier, out: Path, *, workers: int, variants: int) -> BuildRun:
     """Build the tier in a fresh process, into an empty folder."""
     shutil.rmtree(out, ignore_errors=True)
     # What earlier runs wrote shall not be on its way to the disk now.
@@ -85,7 +86,7 @@ def measure_build(tier: Tier, out: Path, *, workers: int, variants: int) -> repo
     manifest = json.loads((out / "manifest.json").read_text())
     tokens = manifest["ledger"]["document_tokens"].values()
     log = [json.loads(line) for line in (out / "build.log.jsonl").read_text().splitlines()]
-    return report.BuildRun(
+    return BuildRun(
         seconds=watched.seconds,
         stage_seconds=next(line["seconds"] for line in log if line["event"] == "done"),
         num_bytes=manifest["ledger"]["records"][""]["text_bytes"],
@@ -97,21 +98,28 @@ def measure_build(tier: Tier, out: Path, *, workers: int, variants: int) -> repo
     )
 
 
-def measure_peer(tier: Tier, *, threads: int, megabytes: int) -> report.PeerRun:
+def find_dataset(folder: Path, tier: str, *, workers: int, variants: int) -> Path:
+    """Return the folder of a tier's dataset, built unless it is there; made text lies beside it."""
+    if not (folder / "manifest.json").is_file():
+        measure_build(find_tier(tier, folder.parent), folder, workers=workers, variants=variants)
+    return folder
+
+
+def measure_peer(tier: Tier, *, threads: int, megabytes: int) -> PeerRun:
     """Encode the tier's beginning with `tokenizers` in a fresh process."""
     command = [sys.executable, "-m", "benchmarks.peer", "--megabytes", str(megabytes)]
     command += [str(corpora_dir() / "vocab" / VOCAB), *tier.files]
     environment = {"RAYON_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "true"}
-    return report.PeerRun(**json.loads(run_watched(command, environment).stdout))
+    return PeerRun(**json.loads(run_watched(command, environment).stdout))
 
 
-def measure_tier(tier: Tier, plan: "Plan") -> Iterator[report.Case]:
+def measure_tier(tier: Tier, plan: "Plan") -> Iterator[Case]:
     """Yield the cases of a tier; every repeat runs the peer and then the builds it goes with."""
     small = tier.num_bytes < SMALL_TIER_BYTES
     repeats = plan.repeats or (3 if small else 1)
     for workers in plan.workers:
-        peers: list[report.PeerRun] = []
-        builds: dict[int, list[report.BuildRun]] = {variants: [] for variants in plan.variants}
+        peers: list[PeerRun] = []
+        builds: dict[int, list[BuildRun]] = {variants: [] for variants in plan.variants}
         for _ in range(repeats):
             peers.append(measure_peer(tier, threads=workers, megabytes=plan.peer_megabytes))
             _say(f"{tier.name} x{workers} tokenizers {peers[-1].seconds:.1f} s")
@@ -121,7 +129,7 @@ def measure_tier(tier: Tier, plan: "Plan") -> Iterator[report.Case]:
                 )
                 _say(f"{tier.name} x{workers} v{variants} {runs[-1].seconds:.1f} s")
         for variants, runs in builds.items():
-            yield report.Case(
+            yield Case(
                 tier=tier.name,
                 workers=workers,
                 variants=variants,
@@ -178,11 +186,8 @@ def main(
         corpora = [find_tier(name, plan.work) for name in tiers]
         warm_up(plan)
         cases = [case for tier in corpora for case in measure_tier(tier, plan)]
-    found = report.Report(machine=machine(), cases=tuple(cases))
-    data = json.dumps(dataclasses.asdict(found), indent=1)
-    if save:
-        save.write_text(data + "\n")
-    click.echo(data if is_json else report.markdown(found))
+    found = Report(machine=machine(), cases=tuple(cases))
+    give(dataclasses.asdict(found), markdown(found), is_json=is_json, save=save)
 
 
 if __name__ == "__main__":

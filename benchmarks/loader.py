@@ -19,8 +19,9 @@ from typing import Any
 
 import click
 
-from benchmarks.build import find_tier, measure_build
+from benchmarks.build import find_dataset
 from benchmarks.loader_runs import write_peer_columns
+from benchmarks.tables import give, markdown_table
 from benchmarks.watch import machine, run_watched
 
 
@@ -62,23 +63,35 @@ def _rate(run: LoaderRun) -> float:
     return run.num_tokens / run.seconds
 
 
-def measure_case(
-    dataset: Path, columns: Path, *, masking: str, workers: int, settings: dict[str, Any]
-) -> LoaderCase:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What to measure."""
+
+    masking: str
+    """Of ours."""
+
+    batch_size: int
+    seconds: float
+    """Length of each run."""
+
+    repeats: int
+
+
+def measure_case(dataset: Path, columns: Path, plan: Plan, *, workers: int) -> LoaderCase:
     """Measure ours and the peer in turn, each in a fresh process."""
     command = [sys.executable, "-m", "benchmarks.loader_runs"]
     shared = [str(dataset), "--workers", str(workers)]
-    for name in ("batch_size", "seconds"):
-        shared += [f"--{name.replace('_', '-')}", str(settings[name])]
+    shared += ["--batch-size", str(plan.batch_size), "--seconds", str(plan.seconds)]
+    own = {"ours": ["--masking", plan.masking], "peer": ["--columns", str(columns)]}
     runs: dict[str, list[LoaderRun]] = {"ours": [], "peer": []}
-    for _ in range(settings["repeats"]):
-        for who, more in (("ours", ["--masking", masking]), ("peer", ["--columns", str(columns)])):
+    for _ in range(plan.repeats):
+        for who, more in own.items():
             watched = run_watched([*command, who, *shared, *more], {"OMP_NUM_THREADS": "1"})
             found = json.loads(watched.stdout)
             runs[who].append(LoaderRun(**found, peak_pss_bytes=watched.peak_pss_bytes))
             click.echo(f"{who} x{workers} {_rate(runs[who][-1]) / 1e6:.2f} M tokens/s", err=True)
     return LoaderCase(
-        masking=masking, workers=workers, ours=tuple(runs["ours"]), peer=tuple(runs["peer"])
+        masking=plan.masking, workers=workers, ours=tuple(runs["ours"]), peer=tuple(runs["peer"])
     )
 
 
@@ -96,11 +109,11 @@ COLUMNS = (
 
 def markdown(cases: Sequence[LoaderCase]) -> str:
     """Return a table with two rows per case."""
-    lines: list[Sequence[str]] = [COLUMNS, ["---"] + ["---:"] * (len(COLUMNS) - 1)]
+    rows = []
     for case in cases:
-        lines.append(["clozemill", case.masking, *_cells(case.workers, case.ours, case.ratio)])
-        lines.append(["`datasets`", "dynamic", *_cells(case.workers, case.peer, 1.0)])
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+        rows.append(["clozemill", case.masking, *_cells(case.workers, case.ours, case.ratio)])
+        rows.append(["`datasets`", "dynamic", *_cells(case.workers, case.peer, 1.0)])
+    return markdown_table(COLUMNS, rows)
 
 
 def _cells(workers: int, runs: Sequence[LoaderRun], ratio: float) -> Iterator[str]:
@@ -110,16 +123,6 @@ def _cells(workers: int, runs: Sequence[LoaderRun], ratio: float) -> Iterator[st
     yield f"{median(run.seconds / run.num_batches for run in runs) * 1e6:.0f}"
     yield f"{max(run.peak_pss_bytes for run in runs) / 1e6:.0f}"
     yield f"{ratio:.0f}" if ratio >= 10 else f"{ratio:.1f}"
-
-
-def find_dataset(data: Path | None, tier: str, work: Path) -> Path:
-    """Return the dataset to read, built from a tier unless one is named."""
-    if data is not None:
-        return data
-    folder = work / f"loader-{tier}"
-    if not (folder / "manifest.json").is_file():
-        measure_build(find_tier(tier, work), folder, workers=1, variants=4)
-    return folder
 
 
 @click.command()
@@ -136,7 +139,6 @@ def find_dataset(data: Path | None, tier: str, work: Path) -> Path:
 def main(
     data: Path | None,
     tier: str,
-    masking: str,
     workers: tuple[int, ...],
     work: Path | None,
     save: Path | None,
@@ -147,20 +149,15 @@ def main(
     with tempfile.TemporaryDirectory(prefix="clozemill-bench-") as temporary:
         place = work or Path(temporary)
         place.mkdir(parents=True, exist_ok=True)
-        dataset = find_dataset(data, tier, place)
+        dataset = data or find_dataset(place / f"loader-{tier}", tier, workers=1, variants=4)
         # Written anew: a folder of another dataset would be compared with ours without a word.
         columns = place / "loader-peer"
         shutil.rmtree(columns, ignore_errors=True)
         write_peer_columns(dataset, columns)
-        cases = [
-            measure_case(dataset, columns, masking=masking, workers=number, settings=settings)
-            for number in workers
-        ]
+        plan = Plan(**settings)
+        cases = [measure_case(dataset, columns, plan, workers=number) for number in workers]
     report = {"machine": machine(), "cases": [dataclasses.asdict(case) for case in cases]}
-    text = json.dumps(report, indent=1)
-    if save:
-        save.write_text(text + "\n")
-    click.echo(text if is_json else markdown(cases))
+    give(report, markdown(cases), is_json=is_json, save=save)
 
 
 if __name__ == "__main__":

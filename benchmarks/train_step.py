@@ -18,6 +18,7 @@ from typing import Any
 import click
 import torch
 
+from benchmarks.tables import give, markdown_table
 from benchmarks.watch import machine, run_watched
 from clozemill.model.bert import BertForPreTraining
 from clozemill.model.config import BertConfig, PresetName, preset
@@ -226,10 +227,7 @@ def main(
         name: {key: statistics.median(run[key] for run in runs) for key in runs[0]}
         for name, runs in found.items()
     }
-    if is_json:
-        click.echo(json.dumps({"machine": machine(), "shape": sizes, "runs": found}, indent=1))
-    else:
-        click.echo(_table(medians))
+    give({"machine": machine(), "shape": sizes, "runs": found}, _table(medians), is_json=is_json)
 
 
 def _flags(settings: dict[str, Any]) -> list[str]:
@@ -242,17 +240,20 @@ def _flags(settings: dict[str, Any]) -> list[str]:
 
 def _table(medians: dict[str, dict[str, Any]]) -> str:
     first = next(iter(medians.values()))["tokens_per_second"]
-    lines = [
-        "| step of | tokens/s | ratio | MFU | peak memory MB |",
-        "| --- | ---: | ---: | ---: | ---: |",
-    ]
+    rows = []
     for name, run in medians.items():
         memory = run["gpu_bytes"] or run["peak_pss_bytes"]
-        lines.append(
-            f"| {name} | {run['tokens_per_second']:,.0f} | {run['tokens_per_second'] / first:.2f} "
-            f"| {run['mfu']:.1%} | {memory / 1e6:,.0f} |"
+        rate = run["tokens_per_second"]
+        rows.append(
+            [
+                name,
+                f"{rate:,.0f}",
+                f"{rate / first:.2f}",
+                f"{run['mfu']:.1%}",
+                f"{memory / 1e6:,.0f}",
+            ]
         )
-    return "\n".join(lines)
+    return markdown_table(("step of", "tokens/s", "ratio", "MFU", "peak memory MB"), rows)
 
 
 if __name__ == "__main__":

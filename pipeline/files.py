@@ -174,10 +174,10 @@ def has_utf8_name(path: str | Path) -> bool:
     return not any("\ud800" <= character <= "\udfff" for character in str(path))
 
 
-def printable(text: str) -> str:
+def bytes_spelled_out(text: str) -> str:
     r"""Return a text in which bytes that are not UTF-8 are spelled out.
 
-    >>> print(printable("a\udcff.txt"))
+    >>> print(bytes_spelled_out("a\udcff.txt"))
     a\xff.txt
     """
     data = text.encode("utf-8", "surrogateescape" if _is_from_bytes(text) else "backslashreplace")

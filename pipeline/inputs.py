@@ -13,7 +13,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.errors import InputError
-from clozemill.pipeline.files import has_utf8_name, printable
+from clozemill.pipeline.files import bytes_spelled_out, has_utf8_name
 from clozemill.pipeline.input_folders import find_files, is_file
 from clozemill.pipeline.input_splits import (
     TEXT_FORMATS,
@@ -201,10 +201,10 @@ def _stored_files(name: str, input_format: str | None) -> tuple[list[InputFile],
     for path, info in sorted(found.files.items()):
         kind = format_of(path, input_format)
         if kind is None or not is_file(info):
-            others.append(printable(_full_name(fs, path)))
+            others.append(bytes_spelled_out(_full_name(fs, path)))
         else:
             files.append(_input_file(fs, path, info, kind))
-    hidden = [printable(_full_name(fs, path)) for path in found.hidden]
+    hidden = [bytes_spelled_out(_full_name(fs, path)) for path in found.hidden]
     if not files and not others and hidden:
         raise InputError(f"{name} holds only hidden files, such as {hidden[0]}; name it by itself.")
     if not files and others and (command := conversion(others[0])):
@@ -243,7 +243,7 @@ def _input_file(
     fs: Any, path: str, info: dict[str, Any], kind: tuple[Format, Compression | None]
 ) -> InputFile:
     if not has_utf8_name(path):
-        raise InputError(f"the name of {printable(path)} is not UTF-8; rename the file.")
+        raise InputError(f"the name of {bytes_spelled_out(path)} is not UTF-8; rename the file.")
     num_bytes, version = info.get("size") or 0, _remote_version(info)
     if isinstance(fs, LocalFileSystem):  # follows links, and knows nanoseconds
         with reading(path):

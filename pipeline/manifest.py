@@ -11,7 +11,7 @@ from typing import Any
 from clozemill.pipeline.config import SPLITS, BuildConfig, Kind
 from clozemill.pipeline.dataset_names import MANIFEST_NAME
 from clozemill.pipeline.errors import ConfigError, DatasetError
-from clozemill.pipeline.files import atomic_file, has_utf8_name, open_regular, printable
+from clozemill.pipeline.files import atomic_file, bytes_spelled_out, has_utf8_name, open_regular
 from clozemill.pipeline.fingerprints import Fingerprints
 from clozemill.pipeline.json_records import from_json, parse_object
 from clozemill.pipeline.other_folders import other_folder
@@ -184,7 +184,9 @@ def read_manifest(folder: Path) -> Manifest:
     """
     path = folder / MANIFEST_NAME
     if not has_utf8_name(folder):
-        raise DatasetError(f"the name of {printable(str(folder))} is not UTF-8; rename the folder.")
+        raise DatasetError(
+            f"the name of {bytes_spelled_out(str(folder))} is not UTF-8; rename the folder."
+        )
     try:
         with open_regular(path) as stream:
             data = stream.read()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from clozemill.pipeline.dataset_names import MANIFEST_NAME, is_dataset
 from clozemill.pipeline.errors import ConfigError
-from clozemill.pipeline.files import has_utf8_name, printable
+from clozemill.pipeline.files import bytes_spelled_out, has_utf8_name
 
 
 def check_out(out: Path) -> None:
@@ -18,7 +18,9 @@ def check_out(out: Path) -> None:
         ConfigError: It cannot be written there.
     """
     if not has_utf8_name(out):
-        raise ConfigError(f"--out {printable(str(out))} is not UTF-8; choose another --out.")
+        raise ConfigError(
+            f"--out {bytes_spelled_out(str(out))} is not UTF-8; choose another --out."
+        )
     try:
         out.exists()
         parents = out.resolve().parents

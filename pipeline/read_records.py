@@ -8,7 +8,7 @@ from typing import Any, Self
 from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.documents import Document, id_of_bytes, normalise_text
 from clozemill.pipeline.errors import InputError
-from clozemill.pipeline.files import printable
+from clozemill.pipeline.files import bytes_spelled_out
 
 RECORDS_READ = "records_read"
 """Records met: JSON lines, table rows, or what the layout of a text file calls a document."""
@@ -103,7 +103,7 @@ class ReadTally:
         """Count records without the text field, and remember which fields they have."""
         self.counts[MISSING_TEXT] += num_records
         if len(self.fields_seen) < _MAX_FIELDS_SEEN:
-            self.fields_seen.update(map(printable, names))
+            self.fields_seen.update(map(bytes_spelled_out, names))
 
     def merge(self, other: "ReadTally") -> None:
         """Add the counts of another tally to this one."""

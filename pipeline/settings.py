@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from clozemill.pipeline.errors import ConfigError
-from clozemill.pipeline.files import has_utf8_name, printable
+from clozemill.pipeline.files import bytes_spelled_out, has_utf8_name
 
 
 def setting(default: Any, kind: str, text: str) -> Any:
@@ -181,7 +181,9 @@ def _check_utf8(name: str, value: Any) -> None:
         for member in value:
             _check_utf8(name, member)
     elif isinstance(value, str) and not has_utf8_name(value):
-        raise ConfigError(f"{name} is {printable(value)}, which is not UTF-8; spell it otherwise.")
+        raise ConfigError(
+            f"{name} is {bytes_spelled_out(value)}, which is not UTF-8; spell it otherwise."
+        )
 
 
 def _check_choice(item: "dataclasses.Field[Any]", value: Any) -> None:

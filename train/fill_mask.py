@@ -12,7 +12,7 @@ from clozemill.model.bert import BertForPreTraining
 from clozemill.pipeline.documents import normalise_text
 from clozemill.pipeline.encode import sentence_prefix
 from clozemill.pipeline.errors import InputError, ModelError
-from clozemill.pipeline.files import has_utf8_name, printable
+from clozemill.pipeline.files import bytes_spelled_out, has_utf8_name
 from clozemill.pipeline.tokenizer import PretrainingTokenizer
 
 
@@ -101,7 +101,9 @@ def encode_masked(tokenizer: PretrainingTokenizer, text: str) -> list[int]:
         InputError: The text has no mask, or is no text.
     """
     if not has_utf8_name(text):
-        raise InputError(f"the text {printable(text)[:100]!r} is not UTF-8; type it otherwise.")
+        raise InputError(
+            f"the text {bytes_spelled_out(text)[:100]!r} is not UTF-8; type it otherwise."
+        )
     mask = tokenizer.pieces[tokenizer.mask_id]
     if mask not in text:
         raise InputError(f"the text has no {mask}; write {mask} in the place of a word.")

@@ -15,7 +15,7 @@ from clozemill.model.config import BertConfig
 from clozemill.model.convert import config_entries
 from clozemill.model.flops import num_parameters
 from clozemill.pipeline.figures import fixed, percent
-from clozemill.pipeline.inspection_text import visible
+from clozemill.pipeline.visible import visible
 from clozemill.train.checkpoints import TrainingState
 from clozemill.train.config import PretrainConfig
 from clozemill.train.metrics import EvaluationRow, StartRow

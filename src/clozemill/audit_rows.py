@@ -11,9 +11,10 @@ from clozemill.analysis.audit import Answer, AuditReport, p_values, tested_group
 from clozemill.analysis.group_labels import JUDGED, group_label, value_words
 from clozemill.analysis.questions import unasked
 from clozemill.audit_tables import interval_text
+from clozemill.pipeline.figures import count, figure, p_value_text
 from clozemill.printouts import Printout
 from clozemill.query_tables import grid
-from clozemill.values import cell, figure, p_value_text, plain, printable
+from clozemill.values import cell, plain, printable
 
 _SHOWN_ROWS = 20
 
@@ -59,14 +60,14 @@ def _answer_text(answer: Answer, pieces: Sequence[str], width: int | None) -> st
     shown = answer.rows.slice(0, _SHOWN_ROWS)
     rows = shown.to_pylist()
     text = _tested(answer, shown, pieces, width) if answer.num_groups else _plain(shown, width)
-    count = f"{answer.num_rows:,} row" + "s" * (answer.num_rows != 1)
+    counted = count(answer.num_rows, "row")
     if answer.num_rows > len(rows):
-        count = f"{len(rows)} of {count}"
+        counted = f"{len(rows)} of {counted}"
     order = ", the least probable first" if answer.num_groups > 1 else ""
     more = "; --json has up to 1,000" if answer.num_rows > len(rows) else ""
     grain = answer.question.grain
     accepted = " The failure is accepted." if answer.verdict == "accepted" else ""
-    return f"{title}{text}{count}{order}{more}. {grain[:1].upper()}{grain[1:]}.{accepted}\n"
+    return f"{title}{text}{counted}{order}{more}. {grain[:1].upper()}{grain[1:]}.{accepted}\n"
 
 
 def _tested(answer: Answer, shown: pa.Table, pieces: Sequence[str], width: int | None) -> str:

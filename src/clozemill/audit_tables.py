@@ -9,8 +9,10 @@ from clozemill.analysis.audit import Answer, AuditReport
 from clozemill.analysis.group_labels import group_label
 from clozemill.analysis.headlines import headline
 from clozemill.analysis.questions import Question, unasked
+from clozemill.pipeline.figures import count, figure, frequency, p_value_text
+from clozemill.printing import PLAIN_WIDTH
 from clozemill.printouts import Printout
-from clozemill.values import figure, frequency, p_value_text, printable
+from clozemill.values import printable
 
 
 def audit_printout(
@@ -19,7 +21,7 @@ def audit_printout(
     *,
     sample: int | None = None,
     pieces: Sequence[str] = (),
-    width: int = 100,
+    width: int = PLAIN_WIDTH,
 ) -> Printout:
     """Return all answers: a table, and for each failure how to see what is wrong.
 
@@ -141,7 +143,7 @@ def _headline(answer: Answer) -> str:
     """Return the first figure that a person wants, or how many there are."""
     is_whole = answer.num_rows == answer.rows.num_rows
     said = headline(answer.question.name, answer.rows.to_pylist()) if is_whole else ""
-    return said or f"{answer.num_rows:,} row" + "s" * (answer.num_rows != 1)
+    return said or count(answer.num_rows, "row")
 
 
 def _sample_flag(sample: int | None) -> tuple[str, ...]:
@@ -164,6 +166,6 @@ def _last_line(report: AuditReport) -> str:
         verdict: sum(answer.verdict == verdict for answer in report.answers)
         for verdict in ("passed", "failed", "accepted", "figures", "not asked")
     }
-    asked = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
+    asked = ", ".join(f"{number} {verdict}" for verdict, number in counts.items() if number)
     part = " of a sample of the instances" if report.is_sample else ""
     return f"{asked}{part}; a sound dataset fails at most {frequency(report.false_alarm_rate)}."

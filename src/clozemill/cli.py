@@ -15,6 +15,7 @@ from clozemill.pipeline.errors import ClozemillError
 from clozemill.printing import (
     EXIT_COULD_NOT_RUN,
     EXIT_INTERRUPTED,
+    PLAIN_WIDTH,
     fail,
     lead_nowhere,
     print_text,
@@ -50,7 +51,11 @@ class _Verbs(click.Group):
 
 
 @click.group(
-    cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+    cls=_Verbs,
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "max_content_width": PLAIN_WIDTH,
+    },
 )
 @click.version_option(clozemill.__version__, prog_name="clozemill")
 def cli() -> None:

@@ -9,15 +9,13 @@ from rich.text import Text
 
 from clozemill.pipeline.build import BuildReport
 from clozemill.pipeline.estimate import BuildEstimate
-from clozemill.pipeline.figures import count, percent
-from clozemill.pipeline.inspection import InstanceView
+from clozemill.pipeline.figures import count, megabytes, percent
 from clozemill.pipeline.ledger import from_json, total
 from clozemill.pipeline.manifest import Manifest, dataset_folder, read_manifest
 from clozemill.pipeline.tokenizer import PretrainingTokenizer
 from clozemill.pipeline.verify import Finding
 from clozemill.pipeline.vocab import VocabularyReport
 from clozemill.printouts import Printout, new_table, render
-from clozemill.values import megabytes
 
 
 def build_printout(report: BuildReport, out: str) -> Printout:
@@ -87,11 +85,6 @@ def rewritten_printout(data: str, manifest: Manifest, out: str) -> Printout:
 
 def _sameness(digest: str, digest_before: str) -> str:
     return "as before" if digest == digest_before else "new"
-
-
-def instances_data(views: Sequence[InstanceView]) -> dict[str, Any]:
-    """Return instances for `--json`."""
-    return {"instances": [dataclasses.asdict(view) for view in views]}
 
 
 def estimate_printout(estimate: BuildEstimate) -> Printout:

@@ -1,7 +1,6 @@
 """The verbs of the pipeline: from text to a dataset, and what can be done with one."""
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +27,6 @@ from clozemill.pipeline.vocab_settings import VocabularySettings
 from clozemill.printing import (
     EXIT_FOUND,
     output_width,
-    print_text,
     show,
     tell,
 )
@@ -261,10 +259,9 @@ def inspect(
     is_json: bool,
 ) -> None:
     """Show instances as text: A and B, what each variant hides, and where they came from."""
-    from clozemill import data_tables
+    from clozemill.inspection_tables import instances_printout
     from clozemill.pipeline.dataset import open_dataset
     from clozemill.pipeline.inspection import Inspector
-    from clozemill.pipeline.inspection_text import render_instances
 
     dataset = open_dataset(data)
     inspector = Inspector(dataset, follows_remote=follow_origins, is_readable=not is_json)
@@ -274,15 +271,15 @@ def inspect(
     else:
         numbers = _numbers(dataset, split, first, count)
     views = inspector.describe(split, numbers)
-    if is_json:
-        print_text(json.dumps(data_tables.instances_data(views), indent=2) + "\n")
-        return
     stored = min((len(view.variants) for view in views), default=0)
-    if is_typed(click.get_current_context(), "variants") and variants > stored:
+    is_cut = is_typed(click.get_current_context(), "variants") and variants > stored
+    if is_cut and not is_json:
         tell(f"notice: --variants is {variants}, but {data} stores {stored}; these are shown.")
     width, is_terminal = output_width()
-    text = render_instances(views, width=width, is_terminal=is_terminal, most_variants=variants)
-    print_text(text)
+    printout = instances_printout(
+        views, width=width, is_terminal=is_terminal, most_variants=variants
+    )
+    show(printout, is_json)
 
 
 def _numbers(dataset: "Dataset", split: str, first: int, count: int) -> list[int]:

@@ -21,6 +21,9 @@ EXIT_COULD_NOT_RUN = 2
 
 EXIT_INTERRUPTED = 130
 
+PLAIN_WIDTH = 100
+"""Columns of what is printed where no terminal says how many it has, and most of the help."""
+
 
 def fail(message: str, code: int) -> int:
     """Say what went wrong on standard error, and return the exit code."""
@@ -66,4 +69,4 @@ def show(printout: "Printout", is_json: bool) -> None:
 def output_width() -> tuple[int, bool]:
     """Return the columns of standard output, at least 80, and whether it is a terminal."""
     is_terminal = sys.stdout.isatty()
-    return max(80, shutil.get_terminal_size().columns) if is_terminal else 100, is_terminal
+    return max(80, shutil.get_terminal_size().columns) if is_terminal else PLAIN_WIDTH, is_terminal

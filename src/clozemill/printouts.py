@@ -8,6 +8,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from clozemill.printing import PLAIN_WIDTH
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Printout:
@@ -28,10 +30,25 @@ def new_table(title: str, columns: Sequence[str], *, right: Sequence[int]) -> Ta
     return table
 
 
-def render(*parts: Any, width: int = 100) -> str:
-    """Return tables and texts as lines, none with blanks at its end; markup in them is text."""
+def render(*parts: Any, width: int = PLAIN_WIDTH, is_terminal: bool = False) -> str:
+    """Return tables and texts as lines, none with blanks at its end; markup in them is text.
+
+    Args:
+        parts: What `rich` can print.
+        width: Columns to wrap at.
+        is_terminal: Whether to colour.
+    """
     stream = io.StringIO()
-    console = Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
+    console = Console(
+        file=stream,
+        width=width,
+        force_terminal=is_terminal,
+        no_color=not is_terminal,
+        color_system="standard" if is_terminal else None,
+        highlight=False,
+        markup=False,
+        emoji=False,
+    )
     for part in parts:
         console.print(part)
         if isinstance(part, Table):

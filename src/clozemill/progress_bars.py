@@ -1,17 +1,23 @@
 """How far long work has come, on standard error."""
 
 import contextlib
+import math
 import sys
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
+from rich.live import Live
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as ProgressBar
+from rich.text import Text
 
 from clozemill.pipeline.progress import OnProgress, Progress
 from clozemill.printing import tell
+
+if TYPE_CHECKING:
+    from clozemill.train.reporting import OnRow
 
 _SECONDS_BETWEEN_LINES = 10.0
 
@@ -34,7 +40,52 @@ def progress_bar(*, is_shown: bool) -> Iterator[OnProgress]:
         ) as bar:
             yield _Bar(bar)
     else:
-        yield _Lines()
+        yield _ProgressLines()
+
+
+@contextlib.contextmanager
+def live_rows(*, is_shown: bool) -> "Iterator[OnRow]":
+    """Give a callback that shows the rows of a training on standard error.
+
+    One line that changes on a terminal, and a line now and then elsewhere; evaluations stay.
+    """
+    # Here, as a build shows its progress without torch.
+    from clozemill.train.metrics import Row, TrainRow
+    from clozemill.training_tables import row_text
+
+    def show_live(row: Row) -> None:
+        if isinstance(row, TrainRow):
+            live.update(Text(row_text(row)), refresh=True)
+        else:
+            live.console.print(row_text(row))
+
+    def tell_now_and_then(row: Row) -> None:
+        if pace.is_due(time.monotonic(), at_once=not isinstance(row, TrainRow)):
+            tell(row_text(row))
+
+    if not is_shown:
+        yield lambda row: None
+    elif sys.stderr.isatty():
+        console = Console(stderr=True, highlight=False)
+        with Live(console=console, auto_refresh=False) as live:
+            yield show_live
+    else:
+        pace = _Pace()
+        yield tell_now_and_then
+
+
+class _Pace:
+    """Says when a line is due where there is no terminal: a while after the last one."""
+
+    def __init__(self) -> None:
+        self.last = -math.inf
+
+    def is_due(self, now: float, *, at_once: bool) -> bool:
+        """Return whether to tell a line now; `at_once`: whenever the last one was."""
+        if not at_once and now - self.last < _SECONDS_BETWEEN_LINES:
+            return False
+        self.last = now
+        return True
 
 
 class _Bar:
@@ -51,23 +102,23 @@ class _Bar:
         self.bar.update(task, completed=progress.done or not progress.total, rate=rate)
 
 
-class _Lines:
+class _ProgressLines:
     def __init__(self) -> None:
         self.stage = ""
         self.is_told_end = False
-        self.started = self.last = time.monotonic()
+        self.started = time.monotonic()
+        self.pace = _Pace()
 
     def __call__(self, progress: Progress) -> None:
         now = time.monotonic()
         if progress.stage != self.stage:
-            self.stage, self.started, self.last = progress.stage, now, now
+            self.stage, self.started, self.pace.last = progress.stage, now, now
             self.is_told_end = False
         is_end = progress.done == progress.total and progress.done > 0
         if is_end and self.is_told_end:
             return  # of an input without bytes
         self.is_told_end = is_end
-        if is_end or now - self.last >= _SECONDS_BETWEEN_LINES:
-            self.last = now
+        if self.pace.is_due(now, at_once=is_end):
             share = 100 * progress.done / max(progress.total, 1)
             rate = _rate(progress, now - self.started)
             tell(f"{progress.stage} {share:.0f} % {rate}")

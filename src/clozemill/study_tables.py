@@ -15,7 +15,7 @@ from clozemill.analysis.study_findings import (
     study_warnings,
 )
 from clozemill.analysis.study_plan import StudyPlan, Training
-from clozemill.pipeline.figures import fixed, percent
+from clozemill.pipeline.figures import count, fixed, percent
 from clozemill.pipeline.json_records import to_json
 from clozemill.printing import tell
 from clozemill.printouts import Printout, new_table, render
@@ -23,9 +23,9 @@ from clozemill.printouts import Printout, new_table, render
 
 def plan_text(plan: StudyPlan) -> str:
     """Return what a study will do, in a sentence or two."""
-    arms = ", ".join(arm.name for arm in plan.arms)
+    arms, seeds = ", ".join(arm.name for arm in plan.arms), count(plan.num_seeds, "seed")
     text = (
-        f"{len(plan.arms) * plan.num_seeds} trainings ({arms}; {_seeds(plan.num_seeds)} each) of "
+        f"{len(plan.arms) * plan.num_seeds} trainings ({arms}; {seeds} each) of "
         f"{plan.num_steps:,} steps, {plan.num_steps / plan.steps_per_epoch:.1f} epochs; compared "
         "after the last step."
     )
@@ -39,10 +39,6 @@ def _left_out(counts: tuple[int, ...]) -> str:
         f"Left out: static-{', static-'.join(map(str, counts))}, of whose masks none would return "
         "in so few epochs."
     )
-
-
-def _seeds(count: int) -> str:
-    return "1 seed" if count == 1 else f"{count} seeds"
 
 
 def tell_training(training: Training, number: int, total: int) -> None:
@@ -66,7 +62,7 @@ def study_printout(findings: Findings, out: Path) -> Printout:
 def _seen_table(findings: Findings) -> Table:
     last = max(row.epoch for row in findings.seen)
     columns = ["arm", "ever selected", "expected", "repeats", "entropy (nats)", "expected"]
-    title = f"what is seen in {last} epochs" if last > 1 else "what is seen in 1 epoch"
+    title = f"what is seen in {count(last, 'epoch')}"
     table = new_table(title, columns, right=range(1, len(columns)))
     found = {(row.arm, row.quantity): row for row in findings.seen if row.epoch == last}
     for arm in findings.plan.arms:
@@ -111,7 +107,8 @@ def _losses_table(findings: Findings) -> Table:
 def _difference_parts(findings: Findings) -> Iterator[Table | str]:
     """Yield the comparisons by MLM loss, and how to read them."""
     columns = ["arm", "difference", "95 % interval", "p", "detectable", "documents", "verdict"]
-    title = f"MLM loss minus that of {findings.reference}, {_seeds(findings.plan.num_seeds)}"
+    seeds = count(findings.plan.num_seeds, "seed")
+    title = f"MLM loss minus that of {findings.reference}, {seeds}"
     table = new_table(title, columns, right=range(1, len(columns) - 1))
     for one in findings.verdicts:
         table.add_row(*_cells(one, findings.reference))

@@ -152,8 +152,8 @@ def _run(plan: "StudyPlan", asked: _Request) -> int:
 @contextlib.contextmanager
 def _trainer(asked: _Request) -> "Iterator[Train]":
     """Give what makes one training and returns whether all steps asked for are done."""
+    from clozemill.progress_bars import live_rows
     from clozemill.train.pretrain import pretrain
-    from clozemill.training_tables import live_rows
 
     launch = asked.launch
     with live_rows(is_shown=not asked.quiet) as on_row:

@@ -1,69 +1,21 @@
-"""What a person sees of a training: a live line, and the table at its end."""
+"""What a person sees of a training: its rows, and the table at its end."""
 
-import contextlib
 import dataclasses
 import json
-import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
-from rich.console import Console
-from rich.live import Live
 from rich.table import Table
-from rich.text import Text
 
-from clozemill.pipeline.figures import fixed, percent
-from clozemill.pipeline.inspection_text import visible
-from clozemill.printing import tell
+from clozemill.pipeline.figures import fixed, megabytes, percent
+from clozemill.pipeline.visible import visible
 from clozemill.printouts import Printout, new_table, render
 from clozemill.train.evaluation import Evaluation
 from clozemill.train.export import ExportReport
 from clozemill.train.fill_mask import FilledMask, FilledText
-from clozemill.train.metrics import EvaluationRow, Row, StartRow, TrainRow, row_line
+from clozemill.train.metrics import EvaluationRow, Row, StartRow, row_line
 from clozemill.train.plan import Plan
 from clozemill.train.pretrain import PretrainReport
 from clozemill.train.replay import Replay
-from clozemill.train.reporting import OnRow
-from clozemill.values import megabytes
-
-_SECONDS_BETWEEN_LINES = 10.0
-
-
-@contextlib.contextmanager
-def live_rows(*, is_shown: bool) -> Iterator[OnRow]:
-    """Give a callback that shows the rows of a training on standard error.
-
-    One line that changes on a terminal, and a line now and then elsewhere; evaluations stay.
-    """
-    if not is_shown:
-        yield lambda row: None
-    elif sys.stderr.isatty():
-        console = Console(stderr=True, highlight=False)
-        with Live(console=console, auto_refresh=False) as live:
-            yield lambda row: _show_live(live, row)
-    else:
-        yield _Lines()
-
-
-def _show_live(live: Live, row: Row) -> None:
-    if isinstance(row, TrainRow):
-        live.update(Text(row_text(row)), refresh=True)
-    else:
-        live.console.print(row_text(row))
-
-
-class _Lines:
-    """Prints a row unless another was printed a moment ago."""
-
-    def __init__(self) -> None:
-        self._last = 0.0
-
-    def __call__(self, row: Row) -> None:
-        now = time.monotonic()
-        if not isinstance(row, TrainRow) or now - self._last >= _SECONDS_BETWEEN_LINES:
-            self._last = now
-            tell(row_text(row))
 
 
 def row_text(row: Row) -> str:

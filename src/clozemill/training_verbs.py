@@ -73,11 +73,12 @@ def pretrain(
         show(training_tables.replay_printout(replay_step(config, replay)), is_json)
         return 0
 
+    from clozemill.progress_bars import live_rows
     from clozemill.train.pretrain import pretrain as run_pretraining
 
     if _rank() == 0:
         _tell_unsuited_recipe(config)
-    with training_tables.live_rows(is_shown=not quiet) as on_row:
+    with live_rows(is_shown=not quiet) as on_row:
         report = run_pretraining(config, on_row=on_row)
     if report.rows:
         for notice in report.notices:

@@ -33,7 +33,7 @@ from clozemill.audit_tables import audit_printout
 from clozemill.cli import cli
 from clozemill.pipeline.dataset import open_dataset
 from clozemill.pipeline.errors import ConfigError, DatasetError, RunError
-from clozemill.values import p_value_text
+from clozemill.pipeline.figures import p_value_text
 
 
 @pytest.fixture(scope="module")

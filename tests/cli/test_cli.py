@@ -155,7 +155,9 @@ def test_a_split_that_is_not_there_cannot_be_inspected(
 
 
 def test_an_instance_is_found_by_its_id(data: Path) -> None:
-    first = json.loads(run("inspect", data, "-n", "1", "--json").stdout)["instances"][0]
+    printed = run("inspect", data, "-n", "1", "--json").stdout
+    first = json.loads(printed)["instances"][0]
+    assert printed == json.dumps({"instances": [first]}, sort_keys=True, indent=2) + "\n"
     again = json.loads(run("inspect", data, "--instance", first["instance_id"], "--json").stdout)
     assert again["instances"] == [first]
 

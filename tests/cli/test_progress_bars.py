@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+from tests.train.small_rows import start_row_of_a_corpus, train_row, window
 
 from clozemill.pipeline.progress import Progress
-from clozemill.progress_bars import progress_bar
+from clozemill.progress_bars import live_rows, progress_bar
 
 
 def steps(unit: str, total: int) -> Iterator[Progress]:
@@ -60,11 +61,38 @@ def test_a_log_gets_a_line_now_and_then(
     assert capsys.readouterr().err.splitlines()[0] == "working 50 % 0.1 M tokens/s"
 
 
-def test_a_terminal_gets_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
+def test_a_log_gets_all_evaluations_and_other_rows_now_and_then(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with stage_of_seconds(4.0, monkeypatch), live_rows(is_shown=True) as on_row:
+        for step in range(1, 7):
+            on_row(train_row(step))
+        on_row(window().evaluation_row(step=6, split="validation"))
+        on_row(start_row_of_a_corpus())
+    told = [line.partition(":")[0].split("  ")[:2] for line in capsys.readouterr().err.splitlines()]
+    assert told == [
+        *([f"step {step}", "epoch 0"] for step in (1, 4)),
+        ["step 6", "validation"],
+        ["lines to beat"],
+    ]
 
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_gets_a_line_that_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+    with live_rows(is_shown=True) as on_row:
+        on_row(train_row(5))
+        on_row(window().evaluation_row(step=5, split="validation"))
+    assert "step 5  epoch 0  MLM" in terminal.getvalue()
+    assert "step 5  validation: MLM" in terminal.getvalue()
+
+
+def test_a_terminal_gets_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal()
     monkeypatch.setattr("sys.stderr", terminal)
     with progress_bar(is_shown=True) as on_progress:
@@ -75,7 +103,8 @@ def test_a_terminal_gets_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_nothing_is_shown_when_quiet(capsys: pytest.CaptureFixture[str]) -> None:
-    with progress_bar(is_shown=False) as on_progress:
+    with progress_bar(is_shown=False) as on_progress, live_rows(is_shown=False) as on_row:
         for progress in steps("bytes", 10):
             on_progress(progress)
+        on_row(train_row(1))
     assert capsys.readouterr() == ("", "")

@@ -7,14 +7,15 @@ import numpy as np
 import pytest
 from tests.pipeline.small_datasets import build_small, spoil, write_corpus
 
+from clozemill.inspection_tables import LEGEND, instances_printout
 from clozemill.pipeline.columns import InstanceColumns
 from clozemill.pipeline.convert import convert_dataset
 from clozemill.pipeline.dataset import open_dataset
 from clozemill.pipeline.errors import DatasetError
 from clozemill.pipeline.inspection import Inspector, InstanceView, readable_pieces
-from clozemill.pipeline.inspection_text import LEGEND, render_instances, visible
 from clozemill.pipeline.tokenizer import PretrainingTokenizer, load_tokenizer
 from clozemill.pipeline.verify import verify_dataset
+from clozemill.pipeline.visible import visible
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +93,7 @@ def test_variants_say_what_is_hidden_and_shown(views: list[InstanceView]):
 
 def test_text_tells_the_same(views: list[InstanceView]):
     view = views[0]
-    text = render_instances([view], width=10_000)
+    text = instances_printout([view], width=10_000).text
     assert view.instance_id in text
     for span in view.spans:
         assert span.document_id in text
@@ -105,7 +106,7 @@ def test_text_tells_the_same(views: list[InstanceView]):
             assert "{" + item.original + end in text
     assert text.endswith(LEGEND + "\n")
     assert "\x1b" not in text
-    assert "\x1b[" in render_instances([view], is_terminal=True)
+    assert "\x1b[" in instances_printout([view], is_terminal=True).text
 
 
 def test_a_continuation_after_a_special_token_keeps_its_sign(views: list[InstanceView]):
@@ -115,7 +116,7 @@ def test_a_continuation_after_a_special_token_keeps_its_sign(views: list[Instanc
         segment_b_start=4,
         variants=((),),
     )
-    text = render_instances([cut])
+    text = instances_printout([cut]).text
     assert "[CLS] ##ers [SEP] ##ed tea [SEP]" in text
     assert "A as read: ##ers\n" in text
 
@@ -142,7 +143,7 @@ def byte_level_tokenizer(folder: Path) -> PretrainingTokenizer:
 
 
 def test_fewer_variants_can_be_shown(views: list[InstanceView]):
-    text = render_instances(views[:1], most_variants=1)
+    text = instances_printout(views[:1], most_variants=1).text
     assert "variant 0" in text
     assert "variant 1:" not in text
     assert "... and 2 more variants" in text
@@ -174,7 +175,7 @@ def test_packed_instances_have_numbered_spans(tmp_path: Path):
     for view in views:
         assert [span.segment for span in view.spans] == [str(i + 1) for i in range(len(view.spans))]
         assert view.next_sentence is None
-    text = render_instances(views)
+    text = instances_printout(views).text
     assert "tokens as read: " in text
     assert LEGEND not in text
 
@@ -213,7 +214,7 @@ def test_changed_and_lost_inputs_are_told_not_hidden(tmp_path: Path):
     (folder / "origins.jsonl").write_bytes(b"\xff{]\n")
     (view,) = inspector.describe("train", [0])
     assert "origins.jsonl does not tell" in view.spans[0].note
-    assert "no text: origins.jsonl" in render_instances([view])
+    assert "no text: origins.jsonl" in instances_printout([view]).text
 
 
 def move_origins(folder: Path, place: str) -> None:
@@ -302,7 +303,7 @@ def test_hostile_text_is_shown_and_not_obeyed(tmp_path: Path):
     views = [v for v in Inspector(dataset).describe("train", numbers) if "\x9b" in v.source]
     assert views
     for is_terminal in (False, True):
-        shown = render_instances(views, width=10_000, is_terminal=is_terminal)
+        shown = instances_printout(views, width=10_000, is_terminal=is_terminal).text
         assert "[bold red]" in shown
         assert ":smile:" in shown
         assert "[link=x]\\x1b]0;me\\x07" in shown

@@ -1,6 +1,6 @@
 """What a benchmark of builds found, and the tables that say it.
 
-python -m benchmarks.report FILE.json...
+python -m benchmarks.build_report FILE.json...
 """
 
 import itertools
@@ -13,6 +13,8 @@ from statistics import median
 from typing import Any
 
 import click
+
+from benchmarks.tables import markdown_table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,11 +109,11 @@ COLUMNS = (
 def markdown(report: Report) -> str:
     """Return the machine, a row per case, and how time grows with text."""
     rows = [_cells(case) for case in report.cases]
-    parts = [_machine_line(report.machine), _table(COLUMNS, rows)]
+    parts = [_machine_line(report.machine), markdown_table(COLUMNS, rows)]
     growth = list(growth_rows(report.cases))
     if growth:
         columns = ("workers", "variants", "from", "to", "s per GB at", "s per GB more")
-        parts.append(_table(columns, growth))
+        parts.append(markdown_table(columns, growth))
     return "\n\n".join(parts)
 
 
@@ -166,11 +168,6 @@ def _machine_line(machine: dict[str, Any]) -> str:
         f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']} GiB; "
         f"{versions}; {machine['date']}"
     )
-
-
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [columns, ["---"] + ["---:"] * (len(columns) - 1), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def read_report(data: dict[str, Any]) -> Report:
