@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks.report import growth_rows, main, markdown, read_report
+from benchmarks.build_report import growth_rows, main, markdown, read_report
 from click.testing import CliRunner
 
 MACHINE = {"cpu": "Abacus 9", "cores": 2, "memory_gib": 8, "python": "3.11", "date": "2026-01-31"}
