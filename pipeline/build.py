@@ -131,7 +131,7 @@ def _run(job: Job, stages: Stages) -> BuildReport:
         tally = reading_ledger(
             [receipt.tally for receipt in mapped],
             num_tokens=sum(receipt.num_tokens for receipt in mapped),
-            text_field=config.text_field,
+            config=config,
         )
         parts = tuple(sorted(part for receipt in mapped for part in receipt.parts))
         with stages.timed("planning"):

@@ -11,6 +11,7 @@ import numpy as np
 
 from clozemill.pipeline.assemble import span_tokens
 from clozemill.pipeline.bucket import DOCUMENT_FATES, BucketDocuments
+from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.errors import ClozemillError
 from clozemill.pipeline.instances import Corpus
 from clozemill.pipeline.read_records import DOCUMENTS_READ, RECORD_FATES, RECORDS_READ, ReadTally
@@ -110,22 +111,22 @@ def close_ledger(ledger: Ledger) -> None:
 
 
 def reading_ledger(
-    tallies: Iterable[dict[str, Any]], *, num_tokens: int, text_field: str
+    tallies: Iterable[dict[str, Any]], *, num_tokens: int, config: BuildConfig
 ) -> Ledger:
     """Return what became of the records, and how many tokens were read.
 
     Args:
         tallies: What receipts hold.
         num_tokens: Tokens of all documents.
-        text_field: The record field with the text.
+        config: Which fields of records were asked for.
 
     Raises:
-        InputError: No record had the text field.
+        InputError: No record had one of them.
     """
     merged = ReadTally()
     for tally in tallies:
         merged.merge(ReadTally.from_json(tally))
-    merged.raise_if_no_text(text_field)
+    merged.raise_if_no_field(config)
     ledger = Ledger({("records", "", reason): count for reason, count in merged.counts.items()})
     ledger["tokens", "", "read"] = num_tokens
     return ledger

@@ -18,8 +18,6 @@ from clozemill.pipeline.read_records import (
     BAD_UTF8,
     DOCUMENTS_READ,
     EMPTY_TEXT,
-    MISSING_ID,
-    MISSING_SOURCE,
     MISSING_TEXT,
     NULL_TEXT,
     RECORDS_READ,
@@ -130,13 +128,6 @@ def _record_notices(config: BuildConfig, records: dict[str, int]) -> Iterator[st
         )
     if records.get(REPLACED_UTF8):
         yield f"{records[REPLACED_UTF8]:,} lines had bytes that are not UTF-8; U+FFFD is there now."
-    if config.source_field and records.get(MISSING_SOURCE) == num_documents:
-        yield (
-            f"no record has the field {config.source_field!r} of --source-field; all documents "
-            f"have the source {config.source!r}."
-        )
-    if config.id_field and records.get(MISSING_ID) == num_documents:
-        yield f"no record has the field {config.id_field!r} of --id-field; no document has an id."
 
 
 def _mask_notices(config: BuildConfig, manifest: Manifest) -> Iterator[str]:

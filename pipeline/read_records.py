@@ -94,7 +94,7 @@ class ReadTally:
     """Counts by the names at the top of this module."""
 
     fields_seen: set[str] = field(default_factory=set)
-    """Fields of records without the text field (some, if there are very many)."""
+    """Fields of records without one that was asked for (some, if there are very many)."""
 
     has_text_field: bool = False
     """Whether any record had the text field."""
@@ -102,6 +102,10 @@ class ReadTally:
     def note_missing_text(self, names: Iterable[str], *, num_records: int = 1) -> None:
         """Count records without the text field, and remember which fields they have."""
         self.counts[MISSING_TEXT] += num_records
+        self.note_fields(names)
+
+    def note_fields(self, names: Iterable[str]) -> None:
+        """Remember the fields of a record without one that was asked for."""
         if len(self.fields_seen) < _MAX_FIELDS_SEEN:
             self.fields_seen.update(map(bytes_spelled_out, names))
 
@@ -111,15 +115,26 @@ class ReadTally:
         self.fields_seen.update(other.fields_seen)
         self.has_text_field |= other.has_text_field
 
-    def raise_if_no_text(self, text_field: str) -> None:
-        """Raise `InputError`, naming the fields there are, if no record had the text field."""
-        if self.has_text_field or not self.counts[MISSING_TEXT]:
-            return
+    def raise_if_no_field(self, config: BuildConfig) -> None:
+        """Raise `InputError`, naming the fields there are, if no record had one asked for.
+
+        Those with the id and the corpus must also not be null in all of them.
+        """
         seen = ", ".join(sorted(self.fields_seen)[:_MAX_FIELDS_SEEN]) or "none"
-        raise InputError(
-            f"no record has the field {text_field!r} (of {self.counts[MISSING_TEXT]}); "
-            f"fields seen: {seen}; name the one that holds the text with --text-field."
-        )
+        if self.counts[MISSING_TEXT] and not self.has_text_field:
+            raise InputError(
+                f"no record has the field {config.text_field!r} (of {self.counts[MISSING_TEXT]}); "
+                f"fields seen: {seen}; name the one that holds the text with --text-field."
+            )
+        for flag, name, reason in (
+            ("--source-field", config.source_field, MISSING_SOURCE),
+            ("--id-field", config.id_field, MISSING_ID),
+        ):
+            if name and self.counts[reason] == self.counts[DOCUMENTS_READ] > 0:
+                raise InputError(
+                    f"no record has the field {name!r} of {flag}, or it is null in all; fields "
+                    f"seen: {seen}; name another, or leave {flag} out."
+                )
 
     def to_json(self) -> dict[str, Any]:
         """Return the tally as plain JSON values."""
@@ -231,10 +246,12 @@ class RecordReader:
             source = self._name(record, self.options.source_field)
             if source is None:
                 self.tally.counts[MISSING_SOURCE] += 1
+                self.tally.note_fields(record)
         if self.options.id_field is not None:
             external_id = self._name(record, self.options.id_field)
             if external_id is None:
                 self.tally.counts[MISSING_ID] += 1
+                self.tally.note_fields(record)
         return self.options.source if source is None else source, external_id
 
     def _name(self, record: Mapping[str, Any], name: str) -> str | None:

@@ -51,6 +51,8 @@ def read_table_documents(
                 tally.counts[RECORDS_READ] += rows.num_rows
                 tally.note_missing_text(names, num_records=rows.num_rows)
                 continue
+            if not wanted.issubset(names):
+                tally.note_fields(names)
             _check_text_type(split.path, options.text_field, rows.schema)
             for start in range(0, rows.num_rows, _ROWS_AT_ONCE):
                 piece = rows.slice(start, _ROWS_AT_ONCE)

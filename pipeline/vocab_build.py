@@ -101,7 +101,7 @@ def _texts(
             yield document.text
         done += split.num_bytes
         on_progress(Progress(stage="reading", unit="bytes", done=done, total=total))
-    tally.raise_if_no_text(config.text_field)
+    tally.raise_if_no_field(config)
 
 
 def _check_folder(out: Path) -> None:

@@ -59,13 +59,6 @@ def test_a_text_the_tokenizer_cannot_spell_is_reported(syllables: Path, tmp_path
     assert "of the tokens are [UNK]: the tokenizer does not know this text's" in said
 
 
-def test_a_source_field_that_no_record_has_is_reported(
-    texts: list[str], syllables: Path, tmp_path: Path
-) -> None:
-    said = notices(texts, syllables, tmp_path, source_field="corpus")
-    assert "no record has the field 'corpus' of --source-field" in said
-
-
 def test_files_that_were_not_read_are_named(
     texts: list[str], syllables: Path, tmp_path: Path
 ) -> None:
@@ -92,19 +85,16 @@ def test_what_is_hidden_is_named_as_such(texts: list[str], syllables: Path, tmp_
     assert "as they are hidden or because clozemill wrote them: 2 hidden; such as " in said
 
 
-def test_records_left_out_and_an_id_field_that_no_record_has_are_reported(
-    texts: list[str], syllables: Path, tmp_path: Path
-) -> None:
+def test_records_left_out_are_reported(texts: list[str], syllables: Path, tmp_path: Path) -> None:
     corpus = write_json_lines(tmp_path / "corpus.jsonl", texts)
     with corpus.open("a") as stream:
         stream.write('{"text": null}\n{"body": "x"}\n{"text": ""}\nnot JSON\n')
-    report = small_build(corpus, syllables, tmp_path / "data", id_field="idd", on_bad_input="skip")
+    report = small_build(corpus, syllables, tmp_path / "data", on_bad_input="skip")
     said = "\n".join(report.notices)
     assert (
         "4 of 124 records are in no document: 1 with a null text, 1 without the text field, "
         "1 with an empty text, 1 not JSON."
     ) in said
-    assert "no record has the field 'idd' of --id-field" in said
 
 
 def test_a_weight_of_a_source_that_no_document_has_is_refused(

@@ -287,7 +287,7 @@ def test_null_missing_and_empty_texts_are_counted_by_name(tmp_path: Path, split_
         "missing_text": 1,
         "empty_text": 1,
     }
-    tally.raise_if_no_text("text")
+    tally.raise_if_no_field(BuildConfig())
 
 
 BAD_RECORDS = {
@@ -336,12 +336,30 @@ def test_a_text_field_missing_everywhere_is_an_error_naming_the_fields(tmp_path:
     path = write_records(tmp_path / "a.jsonl", {"body": "a"}, {"body": "b", "title": 1})
     _, tally = read(path, read_options())
     with pytest.raises(InputError) as caught:
-        tally.raise_if_no_text("text")
+        tally.raise_if_no_field(BuildConfig())
     assert str(caught.value) == (
         "no record has the field 'text' (of 2); fields seen: body, title; "
         "name the one that holds the text with --text-field."
     )
-    ReadTally().raise_if_no_text("text")
+    ReadTally().raise_if_no_field(BuildConfig())
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "parquet"])
+@pytest.mark.parametrize(("flag", "field"), [("source", "corpus"), ("id", "key")])
+def test_a_field_missing_everywhere_is_an_error_naming_the_fields(
+    tmp_path: Path, ending: str, flag: str, field: str
+) -> None:
+    path = tmp_path / f"a.{ending}"
+    if ending == "jsonl":
+        write_records(path, {"text": "a", "site": "x"}, {"text": "b", "site": "x"})
+    else:
+        pq.write_table(pa.table({"text": ["a", "b"], "site": ["x", "x"]}), path)
+    settings: dict[str, Any] = {f"{flag}_field": field}
+    _, tally = read(path, read_options(**settings))
+    expected = f"no record has the field '{field}' of --{flag}-field, .* fields seen: site, text;"
+    with pytest.raises(InputError, match=expected):
+        tally.raise_if_no_field(BuildConfig(**settings))
+    tally.raise_if_no_field(BuildConfig())
 
 
 def test_ids_and_sources_come_from_their_fields(tmp_path: Path) -> None:
@@ -479,7 +497,7 @@ def test_a_table_without_the_text_column_names_its_columns(table_path: Path) -> 
     documents, tally = read(table_path, read_options(text_field="body"))
     assert (documents, fates(tally)) == ([], {"records_read": 100, "missing_text": 100})
     with pytest.raises(InputError, match="fields seen: id, other, source, text;"):
-        tally.raise_if_no_text("body")
+        tally.raise_if_no_field(BuildConfig(text_field="body"))
 
 
 def test_a_column_that_holds_no_strings_is_an_error(table_path: Path) -> None:
