@@ -181,7 +181,7 @@ def _told(error: Exception) -> str:
     missing = _NO_TABLE.search(str(error))
     if missing and missing[1] in VIEWS_OF_RUNS:
         return f"{missing[1]} is a view of training runs; name a run folder before the query."
-    told = _first_paragraph(error).removesuffix(".")
+    told = _first_paragraph(error).rstrip(".!")
     if "disabled by configuration" in told:
         told += "; a session opens no file, and --csv or --parquet keeps an answer"
     return told if told.endswith("?") else f"{told}."

@@ -186,8 +186,8 @@ def _chosen_arms(
     if len(returning) + len(last) < 2:
         raise ConfigError(
             f"the study has {num_epochs:.2f} epochs, in which no masking of --variants "
-            f"{','.join(map(str, counts))} returns, so there are no two arms to compare; train "
-            "longer, or give smaller numbers."
+            f"{','.join(map(str, counts))} returns, so there are no two arms to compare; train for "
+            f"more than {min(counts)} epochs (--epochs, or --steps)."
         )
     return [*returning, *last]
 

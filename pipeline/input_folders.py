@@ -1,7 +1,9 @@
 """The files that a folder or pattern brings in, without what clozemill itself wrote there."""
 
+import os
 import posixpath
 import re
+import stat
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -63,8 +65,13 @@ def find_files(fs: Any, root: str, name: str) -> FoundFiles:
 
 
 def is_file(info: dict[str, Any]) -> bool:
-    """Return whether a file system's entry can be read as a file."""
-    return info["type"] == "file" or (bool(info.get("islink")) and not _is_linked_folder(info))
+    """Return whether a file system's entry can be read as a file; a link is what it leads to."""
+    if not info.get("islink"):
+        return bool(info["type"] == "file")
+    try:
+        return stat.S_ISREG(os.stat(info["name"]).st_mode)
+    except OSError:
+        return True  # it leads nowhere, which reading it will say
 
 
 def _files_below(fs: Any, root: str) -> FoundFiles:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
 from clozemill.pipeline.config import BuildConfig
@@ -24,7 +23,7 @@ from clozemill.pipeline.input_splits import (
     splits_of,
 )
 from clozemill.pipeline.other_formats import conversion
-from clozemill.pipeline.read_bytes import BLOCK_BYTES, reading
+from clozemill.pipeline.read_bytes import BLOCK_BYTES, file_system_of, reading
 from clozemill.pipeline.read_hub import full_hub_name, is_hub_name, load_hub_dataset
 
 STANDARD_INPUT = "-"
@@ -145,7 +144,7 @@ def check_unchanged(files: Sequence[InputFile]) -> None:
         if file.path == STANDARD_INPUT or file.format == "hf":  # kept, or mapped into memory
             continue
         with reading(file.path):
-            fs, path = fsspec.core.url_to_fs(file.path)
+            fs, path = file_system_of(file.path)
             fs.invalidate_cache(path)
             is_same = _input_file(fs, path, fs.info(path), (file.format, file.compression)) == file
         if not is_same:
@@ -192,7 +191,7 @@ def _files_of(
 
 def _stored_files(name: str, input_format: str | None) -> tuple[list[InputFile], list[str]]:
     """Return the files that a path, folder or pattern stands for, and those ignored."""
-    fs, root = fsspec.core.url_to_fs(name)
+    fs, root = file_system_of(name)
     fs.invalidate_cache()
     if fs.isfile(root):
         return [_named_file(fs, root, name, input_format)], []
@@ -276,8 +275,8 @@ def _spool(file_format: str, spool_dir: Path) -> tuple[InputFile, str]:
     aside = spool_dir / f"stdin-{os.getpid()}.tmp"
     digest = hashlib.blake2b(digest_size=16)
     try:
-        with reading("standard input"), open(aside, "wb") as stream:
-            while block := sys.stdin.buffer.read(BLOCK_BYTES):
+        with open(aside, "wb") as stream:
+            for block in _blocks_of_standard_input():
                 digest.update(block)
                 stream.write(block)
         place = spool_dir.resolve() / f"stdin-{digest.hexdigest()}.{file_format}"
@@ -292,6 +291,17 @@ def _spool(file_format: str, spool_dir: Path) -> tuple[InputFile, str]:
         compression=None,
     )
     return file, str(place)
+
+
+def _blocks_of_standard_input() -> Iterator[bytes]:
+    if sys.stdin is None:
+        raise InputError("standard input is closed; pipe the text in, or name a file.")
+    while True:
+        with reading("standard input"):
+            block = sys.stdin.buffer.read(BLOCK_BYTES)
+        if not block:
+            return
+        yield block
 
 
 def _hub_file(name: str) -> InputFile:

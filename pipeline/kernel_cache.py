@@ -44,13 +44,13 @@ def cache_dir(name: str) -> Path:
     They are NUMBA_CACHE_DIR, the user's cache folder, and the temporary folder. Cached code is
     run when loaded, so a folder of somebody else is never used.
     """
-    cache_home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    places = [
-        Path(cache_home) / "clozemill",
-        Path(tempfile.gettempdir()) / f"clozemill-{os.getuid()}",
-    ]
+    places = []
     if os.environ.get("NUMBA_CACHE_DIR"):
-        places.insert(0, Path(os.environ["NUMBA_CACHE_DIR"]))
+        places.append(Path(os.environ["NUMBA_CACHE_DIR"]))
+    with contextlib.suppress(RuntimeError):  # a user without a home
+        cache_home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        places.append(Path(cache_home) / "clozemill")
+    places.append(Path(tempfile.gettempdir()) / f"clozemill-{os.getuid()}")
     for place in places:
         if _is_usable(place / name):
             return place / name

@@ -4,6 +4,7 @@ A line ends at LF, CRLF or a lone CR, and nowhere else. A byte range owns the li
 it, so neighbouring ranges share out a file without talking to each other.
 """
 
+import os
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -11,6 +12,7 @@ from typing import Any, BinaryIO
 
 import fsspec
 import pyarrow as pa
+from fsspec.implementations.local import LocalFileSystem
 
 from clozemill.pipeline.errors import ClozemillError, InputError
 
@@ -66,7 +68,9 @@ def reading(path: str) -> Iterator[None]:
             "for s3:// install the extra with pip install 'clozemill[s3]'."
         ) from error
     except Exception as error:
-        raise InputError(f"cannot read {shown(path)}: {one_line(error)}.") from error
+        raise InputError(
+            f"cannot read {shown(path)}: {one_line(error)}; mend that, or leave it out."
+        ) from error
 
 
 def one_line(error: BaseException) -> str:
@@ -76,9 +80,18 @@ def one_line(error: BaseException) -> str:
     return text.rstrip(".")
 
 
+def file_system_of(name: str) -> tuple[Any, str]:
+    """Return the fsspec file system that a path or URL is on, and what it is called there."""
+    if "::" in name and os.path.lexists(name):  # no chain of file systems
+        return LocalFileSystem(), os.path.abspath(name)
+    found: tuple[Any, str] = fsspec.core.url_to_fs(name)
+    return found
+
+
 def open_binary(path: str) -> BinaryIO:
     """Open a path or URL for reading bytes; the file can be seeked."""
-    handle: Any = fsspec.open(path, "rb").open()
+    file_system, place = file_system_of(path)
+    handle: Any = file_system.open(place, "rb")
     return handle  # type: ignore[no-any-return]
 
 
@@ -105,6 +118,12 @@ def _open_stream(path: str, compression: str | None) -> Iterator[Any]:
         if compression is None:
             yield handle
         else:
+            if not handle.read(1):
+                raise InputError(
+                    f"{shown(path)} is empty, which no {compression} file is: it was cut off; copy "
+                    "it again, or leave it out."
+                )
+            handle.seek(0)
             source = pa.PythonFile(handle, mode="r")
             with pa.CompressedInputStream(source, compression) as stream:
                 yield stream

@@ -31,7 +31,7 @@ def read_origin(
     """
     if not 0 <= offset < 2**63:
         raise InputError(f"{offset} is no place in a file; origins.jsonl is damaged.")
-    if is_hub_name(file) or "://" in file or "::" in file:
+    if is_hub_name(file) or "://" in file or ("::" in file and not os.path.lexists(file)):
         if not follows_remote:
             raise InputError(f"{file} is not on this machine; --follow-origins reads it there.")
     else:

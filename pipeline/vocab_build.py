@@ -1,5 +1,6 @@
 """A vocabulary from inputs: reading them and writing the tokenizer folder."""
 
+import os
 import tempfile
 from collections.abc import Iterator
 from itertools import islice
@@ -54,6 +55,7 @@ def build_vocabulary(
     """
     _check_folder(out)
     check_out(out)
+    _check_writable(out)
     with tempfile.TemporaryDirectory() as spool_dir:
         listing = list_config_inputs(config, Path(spool_dir)).training
         tally = ReadTally()
@@ -114,6 +116,13 @@ def _check_folder(out: Path) -> None:
             f"{out} holds {foreign[0]!r} and is no vocabulary of ours; choose an empty or new "
             "folder for --out."
         )
+
+
+def _check_writable(out: Path) -> None:
+    """Raise `ConfigError` if the folder cannot be made or changed; it is written at the end."""
+    existing = next(path for path in (out, *out.absolute().parents) if path.exists())
+    if not os.access(existing, os.W_OK):
+        raise ConfigError(f"cannot write {out}: {existing} is read-only; choose another --out.")
 
 
 def _write(tokenizer: PretrainingTokenizer, out: Path, *, overwrite: bool) -> None:

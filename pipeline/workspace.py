@@ -6,6 +6,7 @@ tasks' receipts. It goes when the manifest is there. So a folder is one of: empt
 """
 
 import contextlib
+import errno
 import json
 import os
 import shutil
@@ -252,9 +253,10 @@ def open_workspace(out: Path) -> Iterator[Workspace]:
     try:
         yield workspace
     except OSError as error:
+        cause = "is ulimit -n too low" if error.errno == errno.EMFILE else "is the disk full"
         raise DatasetError(
-            f"{error.filename or out}: {error.strerror or error}; mend that (is the disk full?), "
-            "then run the same command again."
+            f"{error.filename or out}: {error.strerror or error}; mend that ({cause}?), then run "
+            "the same command again."
         ) from error
     finally:
         with contextlib.suppress(OSError):

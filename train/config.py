@@ -180,12 +180,6 @@ class PretrainConfig:
         check_ranges(self, _RANGES)
         self._check_length()
         _check_one_of(self.settings("training"), "init_from", "continue_from")
-        micro = self.micro_batch_size
-        if micro is not None and micro > self.global_batch_size:
-            raise ConfigError(
-                f"{self._told('micro_batch_size')} and {self._told('global_batch_size')}, but a "
-                "micro-batch is part of a global batch; lower the one or raise the other."
-            )
         if self.masking == "dynamic" and self.num_static_variants is not None:
             raise ConfigError(
                 f"num_static_variants is {self.num_static_variants}, but masking is dynamic and "

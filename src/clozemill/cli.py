@@ -44,9 +44,17 @@ class _Verbs(click.Group):
         except KeyboardInterrupt:
             leaves = _AFTER_INTERRUPTION.get(ctx.invoked_subcommand or "", "")
             raise _Interrupted(f"interrupted{leaves}.") from None
-        except OSError as error:
+        except MemoryError as error:
             raise ClozemillError(
-                f"{error.filename or 'failed'}: {error.strerror or error}."
+                "there is not enough memory; give fewer --workers, or raise the limit (ulimit -v)."
+            ) from error
+        except OSError as error:
+            what = error.strerror or str(error)
+            raise ClozemillError(
+                f"{error.filename}: {what}; mend that, then run the same command again."
+                if error.filename
+                else f"{what.rstrip('.')}: nothing says where, so look at the temporary folder "
+                "(TMPDIR names it), /dev/shm and the limits of this shell (ulimit -a)."
             ) from error
 
 

@@ -154,7 +154,7 @@ _INSTANCE_COLUMNS = {
     "instances": "",
     "random B": "pairs whose B is from another document, label 1",
     "expected": "their exact expectation: a chunk of one sentence has no other B",
-    "tokens cut": "share of the documents' own tokens that no instance holds",
+    "tokens cut": "share of the documents' own tokens that no instance has room for",
     "mask rate": "selected of maskable tokens: {asked}",
     "bytes each": "on disk, with all variants",
     "shards": "",

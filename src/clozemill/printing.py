@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
+from clozemill.pipeline.errors import ClozemillError
+
 if TYPE_CHECKING:
     from clozemill.printouts import Printout
 
@@ -32,17 +34,33 @@ def fail(message: str, code: int) -> int:
 
 
 def tell(line: str) -> None:
-    """Say a line on standard error, where a notice or progress stands."""
-    with reader_may_leave(sys.stderr):
+    """Say a line on standard error, where a notice or progress stands.
+
+    Where it cannot be written, as to a full disk, the work it tells of still goes on.
+    """
+    try:
         click.echo(line, err=True)
+    except OSError:
+        lead_nowhere(sys.stderr)
 
 
 def print_text(text: str) -> bool:
     """Print a result as it is; return whether somebody still reads."""
-    with reader_may_leave(sys.stdout):
-        click.echo(text, nl=False)
-        return True
+    try:
+        with reader_may_leave(sys.stdout):
+            click.echo(text, nl=False)
+            return True
+    except OSError as error:
+        lead_nowhere(sys.stdout)
+        raise ClozemillError(
+            f"cannot write to standard output: {error.strerror}; lead it somewhere else."
+        ) from error
     return False
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    """Return whether a standard stream is a terminal; it may be closed."""
+    return stream is not None and stream.isatty()
 
 
 @contextlib.contextmanager
@@ -68,5 +86,5 @@ def show(printout: "Printout", is_json: bool) -> None:
 
 def output_width() -> tuple[int, bool]:
     """Return the columns of standard output, at least 80, and whether it is a terminal."""
-    is_terminal = sys.stdout.isatty()
-    return max(80, shutil.get_terminal_size().columns) if is_terminal else PLAIN_WIDTH, is_terminal
+    is_shown = is_terminal(sys.stdout)
+    return max(80, shutil.get_terminal_size().columns) if is_shown else PLAIN_WIDTH, is_shown

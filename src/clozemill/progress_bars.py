@@ -14,7 +14,7 @@ from rich.progress import Progress as ProgressBar
 from rich.text import Text
 
 from clozemill.pipeline.progress import OnProgress, Progress
-from clozemill.printing import tell
+from clozemill.printing import is_terminal, tell
 
 if TYPE_CHECKING:
     from clozemill.train.reporting import OnRow
@@ -30,7 +30,7 @@ def progress_bar(*, is_shown: bool) -> Iterator[OnProgress]:
     """
     if not is_shown:
         yield lambda progress: None
-    elif sys.stderr.isatty():
+    elif is_terminal(sys.stderr):
         with ProgressBar(
             TextColumn("{task.description:<8}"),
             BarColumn(),
@@ -65,7 +65,7 @@ def live_rows(*, is_shown: bool) -> "Iterator[OnRow]":
 
     if not is_shown:
         yield lambda row: None
-    elif sys.stderr.isatty():
+    elif is_terminal(sys.stderr):
         console = Console(stderr=True, highlight=False)
         with Live(console=console, auto_refresh=False) as live:
             yield show_live

@@ -82,7 +82,7 @@ def _numbers(context: click.Context, parameter: click.Parameter, value: str) -> 
 @click.option(
     "--launch",
     metavar="COMMAND",
-    help="Start each training by this, such as 'accelerate launch --num_processes 2'.",
+    help="Start each training by this, such as 'torchrun --nproc_per_node 2'.",
 )
 @overwrite_option("Replace a study in the folder.")
 @click.option("--html", metavar="FILE", help="Also write it as a page with pictures.")

@@ -193,7 +193,7 @@ def plan_printout(plan: Plan) -> Printout:
     masking = f"{length.num_variants:,}, each seen {length.exposures_per_variant:,.1f} times"
     tables = 100 * model.num_embedding_parameters / model.num_parameters
     rows = [
-        ("parameters", f"{model.num_parameters:,}, {tables:.0f} % of them in tables"),
+        ("parameters", f"{model.num_parameters:,}, {tables:.0f} % of them in embeddings"),
         ("instances", f"{length.num_instances:,}"),
         ("steps", f"{length.num_steps:,}, the first {length.num_warmup_steps:,} warm up"),
         ("epochs", f"{length.num_epochs:,.2f} of {length.steps_per_epoch:,} steps"),

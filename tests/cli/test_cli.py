@@ -1,5 +1,6 @@
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -265,6 +266,25 @@ def test_a_verb_keeps_its_exit_code_when_nobody_reads(data: Path, tmp_path: Path
     (tmp_path / "copy" / "stray").touch()
     done = run_into_a_closed_pipe("verify", tmp_path / "copy")
     assert (done.returncode, done.stderr) == (1, "")
+
+
+@pytest.mark.parametrize("stderr", ["2>&-", "2>/dev/full"])
+def test_a_result_stands_where_progress_cannot_be_told(data: Path, stderr: str) -> None:
+    command = f"{shlex.join([sys.executable, '-m', 'clozemill', 'verify', str(data)])} {stderr}"
+    done = subprocess.run(["bash", "-c", command], stdout=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 0
+    assert f"{data} is sound: " in done.stdout
+
+
+def test_a_result_that_cannot_be_written_is_one_clear_line(data: Path) -> None:
+    command = [sys.executable, "-m", "clozemill", "inspect", str(data)]
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr == (
+        "clozemill: cannot write to standard output: No space left on device; lead it somewhere "
+        "else.\n"
+    )
 
 
 def run_into_a_closed_pipe(*arguments: str | Path) -> subprocess.CompletedProcess[str]:

@@ -16,6 +16,7 @@ from tests.pipeline.small_corpora import read_options
 from clozemill.pipeline.errors import InputError
 from clozemill.pipeline.inputs import Listing, check_unchanged, list_inputs
 from clozemill.pipeline.read import ReadTally, read_document_at, read_documents
+from clozemill.pipeline.read_bytes import read_head
 
 
 def listed(*inputs: object, **options: Any) -> Listing:
@@ -100,13 +101,25 @@ def test_links_to_files_are_read_and_other_links_are_named(folder: Path) -> None
     (links / "b.txt").symlink_to(folder / "b.txt")
     (links / "more").symlink_to(folder / "v1.2")
     (links / "loop").symlink_to(links)
+    (links / "endless.txt").symlink_to("/dev/zero")
     listing = listed(links)
     assert paths(listing) == [str(links / "b.txt")]
-    assert listing.ignored == (str(links / "loop"), str(links / "more"))
+    assert listing.ignored == tuple(str(links / name) for name in ("endless.txt", "loop", "more"))
     assert len(listed(links / "m*").files) == 2
     (links / "gone.txt").symlink_to(folder / "nowhere")
     with pytest.raises(InputError, match=rf"^cannot read {links}/gone\.txt: No such file"):
         listed(links)
+
+
+def test_two_colons_in_the_name_of_a_file_are_no_chain_of_file_systems(tmp_path: Path) -> None:
+    path = tmp_path / "in" / "x::y.txt"
+    path.parent.mkdir()
+    path.write_text("Ba be.")
+    for name in (path, path.parent):
+        listing = listed(name)
+        assert paths(listing) == [str(path)]
+        check_unchanged(listing.files)
+    assert read_head(str(path), None) == b"Ba be."
 
 
 def test_the_version_of_a_file_is_its_modification_time(folder: Path) -> None:

@@ -105,6 +105,19 @@ def test_caches_of_other_sources_go_a_month_after_their_last_use(tmp_path: Path)
     assert own.stat().st_mtime >= now - 1
 
 
+def test_a_user_without_a_home_has_a_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_entry(uid: int) -> None:
+        raise KeyError(uid)
+
+    monkeypatch.setattr("pwd.getpwuid", no_entry)
+    for name in ("HOME", "XDG_CACHE_HOME", "NUMBA_CACHE_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with pytest.raises(RuntimeError):
+        Path.home()
+    assert cache_dir("c") == tmp_path / f"clozemill-{os.getuid()}" / "c"
+
+
 def test_cache_goes_where_it_can_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

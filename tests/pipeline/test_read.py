@@ -408,7 +408,16 @@ def test_a_truncated_compressed_file_is_an_error(
     path = write(tmp_path / f"a.jsonl.{ending}", data[:-num_lost])
     with pytest.raises(InputError) as caught:
         read(path, read_options())
-    assert str(caught.value) == f"cannot read {path}: Truncated compressed stream."
+    assert str(caught.value) == (
+        f"cannot read {path}: Truncated compressed stream; mend that, or leave it out."
+    )
+
+
+@pytest.mark.parametrize("ending", ["gz", "zst"])
+def test_an_empty_compressed_file_was_cut_off(tmp_path: Path, ending: str) -> None:
+    path = write(tmp_path / f"a.jsonl.{ending}", b"")
+    with pytest.raises(InputError, match=f"{path} is empty, which no (gzip|zstd) file is"):
+        read(path, read_options())
 
 
 @pytest.mark.parametrize("ending", ["gz", "zst"])

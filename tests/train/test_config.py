@@ -35,11 +35,6 @@ NO_LENGTH = (
             "global_batch_size is 0; it must be between 1 and 10000000.",
         ),
         (
-            {"steps": 5, "global_batch_size": 8, "micro_batch_size": 16},
-            "micro_batch_size is 16 and global_batch_size is 8, but a micro-batch is part of a "
-            "global batch; lower the one or raise the other.",
-        ),
-        (
             {"steps": 5, "warmup_steps": 6},
             "warmup_steps is 6, but the run has 5 steps; lower it, or give a warmup_share.",
         ),
@@ -74,14 +69,6 @@ def test_a_setting_that_cannot_be_used_is_named_with_its_value(
     ("settings", "message"),
     [
         (
-            {"global_batch_size": 32},
-            "micro_batch_size is 64 (set by the recipe cpu-demo) and global_batch_size is 32, but",
-        ),
-        (
-            {"micro_batch_size": 65},
-            "micro_batch_size is 65 and global_batch_size is 64 (set by the recipe cpu-demo), but",
-        ),
-        (
             {"steps": 6},
             "warmup_steps is 40 (set by the recipe cpu-demo), but the run has 6 steps; lower it,",
         ),
@@ -94,6 +81,12 @@ def test_a_setting_that_nobody_typed_is_said_to_be_of_the_recipe(
     with pytest.raises(ConfigError) as error:
         pretrain_config({"recipe": "cpu-demo"}, settings)
     assert str(error.value).startswith(message)
+
+
+def test_a_micro_batch_is_no_more_than_the_share_of_a_rank() -> None:
+    config = pretrain_config({"recipe": "cpu-demo"}, {"global_batch_size": 12})
+    assert config.micro_batch_size == 64
+    assert [config.micro_rows(num_ranks) for num_ranks in (1, 2, 5)] == [12, 6, 3]
 
 
 def test_every_field_has_help_and_a_kind() -> None:
