@@ -30,7 +30,7 @@ def convert_dataset(
 
     Args:
         folder: The dataset.
-        out: An empty or new folder.
+        out: An empty or new folder, or one that holds the result already.
         format: `arrow` or `webdataset`; by default as it is.
         compression: `none`, `lz4` or `zstd`; by default as it is.
         shard_size: Most instances in a shard; by default as it is.

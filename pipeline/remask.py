@@ -37,7 +37,7 @@ def remask_dataset(
 
     Args:
         folder: The dataset.
-        out: An empty or new folder.
+        out: An empty or new folder, or one that holds the result already.
         settings: Mask settings by name, such as `{"mask_variants": 4}`; the others stay.
         overwrite: Replace a dataset in `out`.
         on_progress: Called after each shard written.

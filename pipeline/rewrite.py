@@ -30,7 +30,7 @@ from clozemill.pipeline.dataset_names import (
 from clozemill.pipeline.digest import Digest
 from clozemill.pipeline.errors import ConfigError, DatasetError
 from clozemill.pipeline.files import atomic_file, file_checksum, open_regular
-from clozemill.pipeline.manifest import Manifest, SplitEntry, write_manifest
+from clozemill.pipeline.manifest import Manifest, SplitEntry, read_manifest, write_manifest
 from clozemill.pipeline.progress import OnProgress, shard_progress
 from clozemill.pipeline.schema import instance_batch, rows_per_batch
 from clozemill.pipeline.shards import DocumentsFile, Shard, write_documents
@@ -71,23 +71,28 @@ def rewrite_dataset(
     """Write a dataset again into another folder, and return the new manifest.
 
     As in a build, files appear complete or not at all and the manifest comes last. Memory holds
-    a few record batches.
+    a few record batches. A folder that holds what would be written is left as it is.
 
     Raises:
-        ConfigError: The folder holds something already, or is the dataset's own.
+        ConfigError: The folder holds something else already, or is the dataset's own.
         DatasetError: The dataset is damaged: what was read has not its digest.
     """
     if out.resolve() == dataset.folder.resolve():
         raise ConfigError(f"{out} is the dataset itself; choose another folder for --out.")
+    configuration = {
+        **dataset.manifest.configuration,
+        **rewrite.config.settings("masks", "layout"),
+    }
     with open_workspace(out) as workspace:
         if workspace.is_finished and not overwrite:
+            found = read_manifest(out)
+            if found.configuration == configuration and _is_rewritten(found, dataset, rewrite):
+                workspace.end()
+                return found
             raise ConfigError(
-                f"{out} already holds a dataset; use --overwrite to replace it, or another --out."
+                f"{out} already holds another dataset; use --overwrite to replace it, or another "
+                "--out."
             )
-        configuration = {
-            **dataset.manifest.configuration,
-            **rewrite.config.settings("masks", "layout"),
-        }
         digests = {split: e.dataset_digest for split, e in dataset.manifest.splits.items()}
         identity = {"rewritten_dataset": digests, **configuration}
         workspace.begin(identity, overwrite=overwrite)
@@ -107,6 +112,22 @@ def rewrite_dataset(
         write_manifest(out, manifest)
         workspace.end()
     return manifest
+
+
+def _is_rewritten(found: Manifest, dataset: Dataset, rewrite: Rewrite) -> bool:
+    """Return whether a dataset of the wanted settings holds this one's instances (and masks)."""
+    manifest = dataset.manifest
+    digests = ["instances_digest", *["dataset_digest"] * rewrite.is_same_dataset]
+    return (
+        found.fingerprints.instances == manifest.fingerprints.instances
+        and found.tokenizer.hash == manifest.tokenizer.hash
+        and found.splits.keys() == manifest.splits.keys()
+        and all(
+            getattr(found.splits[split], name) == getattr(entry, name)
+            for split, entry in manifest.splits.items()
+            for name in digests
+        )
+    )
 
 
 def _write_splits(

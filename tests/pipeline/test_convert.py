@@ -11,6 +11,7 @@ from clozemill.pipeline.convert import convert_dataset
 from clozemill.pipeline.errors import ConfigError, DatasetError
 from clozemill.pipeline.manifest import read_manifest
 from clozemill.pipeline.progress import Progress
+from clozemill.pipeline.remask import remask_dataset
 from clozemill.pipeline.verify import verify_dataset
 
 OTHER = {"format": "webdataset", "compression": "zstd", "shard_size": 41}
@@ -85,9 +86,16 @@ def test_own_folder_and_other_files_are_never_written_over(built: Path, tmp_path
 
 
 def test_finished_dataset_is_replaced_only_when_asked(built: Path, tmp_path: Path):
-    convert_dataset(built, tmp_path / "out", format="webdataset")
-    with pytest.raises(ConfigError, match="already holds a dataset; use --overwrite"):
+    manifest = convert_dataset(built, tmp_path / "out", format="webdataset")
+    before = tree(tmp_path / "out")
+    assert convert_dataset(built, tmp_path / "out", format="webdataset") == manifest
+    with pytest.raises(ConfigError, match="already holds another dataset; use --overwrite"):
         convert_dataset(built, tmp_path / "out", format="arrow")
+    other = remask_dataset(built, tmp_path / "other", {"masked_lm_prob": 0.2})
+    assert other.splits.keys() == manifest.splits.keys()
+    with pytest.raises(ConfigError, match="already holds another dataset; use --overwrite"):
+        convert_dataset(tmp_path / "other", tmp_path / "out", format="webdataset")
+    assert tree(tmp_path / "out") == before
     convert_dataset(built, tmp_path / "out", format="arrow", overwrite=True)
     assert tree(tmp_path / "out") == tree(built)
 

@@ -52,6 +52,15 @@ def test_build_with_the_new_masks_finds_nothing_to_do(built: Path, tmp_path: Pat
     assert tree(tmp_path / "out") == before
 
 
+def test_masks_that_are_there_already_are_nothing_to_do(built: Path, tmp_path: Path) -> None:
+    manifest = remask_dataset(built, tmp_path / "out", {"mask_variants": 4})
+    before = tree(tmp_path / "out")
+    assert remask_dataset(built, tmp_path / "out", {"mask_variants": 4}) == manifest
+    assert tree(tmp_path / "out") == before
+    with pytest.raises(ConfigError, match="already holds another dataset"):
+        remask_dataset(built, tmp_path / "out", {"mask_variants": 5})
+
+
 def test_variants_keep_their_numbers(built: Path, tmp_path: Path):
     remask_dataset(built, tmp_path / "out", {"mask_variants": 6})
     few, many = (
