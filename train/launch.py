@@ -39,6 +39,7 @@ def start_accelerator(config: PretrainConfig) -> Accelerator:
     torch.set_num_threads(config.threads or _share_of_cores())
     precision = choose_precision(config.precision)
     keep_large_blocks()
+    keep_few_products()
     if config.log_with is not None and importlib.util.find_spec(config.log_with) is None:
         raise ConfigError(
             f"log_with is {config.log_with}, which is not installed; pip install {config.log_with}."
@@ -96,6 +97,15 @@ def keep_large_blocks() -> None:
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 # malloc.h of glibc.
+
+
+def keep_few_products() -> None:
+    """Let oneDNN keep the code of few products of matrices, which it compiles for every shape.
+
+    Micro-batches have ever other numbers of tokens. By default it keeps 1,024, which in bf16 on a
+    CPU grew a process by 0.9 GB in 330 steps of a tiny encoder; 64 took as long, and 0.5 GB.
+    """
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
 
 
 def _share_of_cores() -> int:

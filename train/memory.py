@@ -3,7 +3,7 @@
 Weights, gradients and moments are exact. Activations are counted from what the forward pass of
 `model/bert.py` keeps for the backward pass; kernels keep a little more or less, and allocators
 round up, so expect the whole to be within half as much again (a test holds it to that on a CPU).
-The interpreter and torch take some 400 MB besides.
+The interpreter and torch take some 400 MB besides, and on a CPU more in time (docs/training.md).
 
 Legend: B rows, T tokens of a row, H hidden, N heads, I intermediate, S selected, V vocabulary.
 """

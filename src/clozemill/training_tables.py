@@ -201,7 +201,7 @@ def plan_printout(plan: Plan) -> Printout:
         ("tokens", f"{length.num_tokens:,.0f} without padding"),
         ("a step", f"{step.num_tokens:,.0f} tokens, {step.num_selected:,.0f} of them predicted"),
         ("", f"{step.flops / 1e9:,.1f} GFLOP, micro-batches of {step.micro_batch_size:,} rows"),
-        ("memory of a rank", f"{megabytes(memory.total_bytes)}, and some 400 MB for Python"),
+        ("memory of a rank", f"{megabytes(memory.total_bytes)}, and 0.4 to 1.3 GB of torch"),
         ("  weights", megabytes(memory.weights_bytes)),
         ("  gradients", megabytes(memory.gradients_bytes)),
         ("  optimizer", megabytes(memory.optimizer_bytes)),
