@@ -27,8 +27,8 @@ _UNUSED_SECONDS = 30 * 24 * 3600
 def sources_hash(*folders: Path) -> str:
     """Return 16 hex digits over the kernel sources in some folders.
 
-    Kernel sources are the modules that import this one, this one, and the records that are
-    passed into kernels (a compiled kernel knows their fields by number).
+    Kernel sources are `jit` and the modules that import it, and the records that are passed into
+    kernels (a compiled kernel knows their fields by number).
     """
     digest = hashlib.blake2b(digest_size=8)
     for path in [path for folder in folders for path in sorted(folder.glob("*.py"))]:
