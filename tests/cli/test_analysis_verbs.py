@@ -193,7 +193,7 @@ def test_rows_that_nobody_would_see_are_refused(run: Run, data: Path, query: str
             'Candidate bindings: "piece",',
         ),
         (" ", "the query is empty; ask something, such as: from instances limit 3;"),
-        ("nothing.sql", "nothing.sql: No such file or directory."),
+        ("nothing.sql", "nothing.sql: No such file or directory; mend that"),
     ],
 )
 def test_bad_query_is_one_line(run: Run, data: Path, query: str, said: str) -> None:
