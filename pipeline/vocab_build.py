@@ -51,7 +51,7 @@ def build_vocabulary(
     Raises:
         ConfigError: The folder holds something else.
         InputError: An input cannot be read.
-        TokenizerError: There is no word, or a setting cannot be used.
+        TokenizerError: There is no word.
     """
     _check_folder(out)
     check_out(out)

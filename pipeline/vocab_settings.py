@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from clozemill.pipeline.errors import TokenizerError
+from clozemill.pipeline.errors import ConfigError
 from clozemill.pipeline.settings import check_fields, setting
 
 MIN_VOCABULARY = 10
@@ -34,14 +34,14 @@ class VocabularySettings:
     )
 
     def __post_init__(self) -> None:
-        """Raise `TokenizerError` for a setting that cannot be used."""
+        """Raise `ConfigError` for a setting that cannot be used."""
+        check_fields(self)
         if not MIN_VOCABULARY <= self.vocab_size <= MAX_VOCABULARY:
-            raise TokenizerError(
+            raise ConfigError(
                 f"vocab_size is {self.vocab_size}; it must be at least {MIN_VOCABULARY}, as five "
                 "are special tokens and a character takes two, as a word's start and inside, and "
                 f"at most {MAX_VOCABULARY:,}."
             )
-        check_fields(self)
 
     @property
     def drops_accents(self) -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from clozemill.pipeline.encode import make_encoder
-from clozemill.pipeline.errors import TokenizerError
+from clozemill.pipeline.errors import ConfigError, TokenizerError
 from clozemill.pipeline.tokenizer import PretrainingTokenizer, load_tokenizer
 from clozemill.pipeline.tokenizer_saving import save_tokenizer
 from clozemill.pipeline.vocab import train_vocabulary
@@ -167,13 +167,13 @@ def test_what_cannot_be_trained_is_refused() -> None:
         with pytest.raises(TokenizerError, match="no word in . texts; a vocabulary needs text"):
             train_vocabulary(texts, VocabularySettings())
     for vocab_size in (9, 10_000_001, 99_999_999_999_999_999_999):
-        with pytest.raises(TokenizerError) as caught:
+        with pytest.raises(ConfigError) as caught:
             VocabularySettings(vocab_size=vocab_size)
         assert str(caught.value) == (
             f"vocab_size is {vocab_size}; it must be at least 10, as five are special tokens and "
             "a character takes two, as a word's start and inside, and at most 10,000,000."
         )
-    with pytest.raises(TokenizerError, match="unicode_form is 'nfd'"):
+    with pytest.raises(ConfigError, match="unicode_form is 'nfd'"):
         VocabularySettings(unicode_form="nfd")  # type: ignore[arg-type]
 
 
