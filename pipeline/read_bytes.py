@@ -80,9 +80,14 @@ def one_line(error: BaseException) -> str:
     return text.rstrip(".")
 
 
+def is_url(name: str) -> bool:
+    """Return whether fsspec takes a name for a URL, or a chain of them, and not for a path."""
+    return "://" in name or ("::" in name and not os.path.lexists(name))
+
+
 def file_system_of(name: str) -> tuple[Any, str]:
     """Return the fsspec file system that a path or URL is on, and what it is called there."""
-    if "::" in name and os.path.lexists(name):  # no chain of file systems
+    if "::" in name and not is_url(name):
         return LocalFileSystem(), os.path.abspath(name)
     found: tuple[Any, str] = fsspec.core.url_to_fs(name)
     return found

@@ -11,7 +11,7 @@ from clozemill.pipeline.config import BuildConfig
 from clozemill.pipeline.documents import Document
 from clozemill.pipeline.errors import InputError
 from clozemill.pipeline.read import ReadOptions, read_document_at
-from clozemill.pipeline.read_bytes import one_line
+from clozemill.pipeline.read_bytes import is_url, one_line
 from clozemill.pipeline.read_hub import is_hub_name
 
 
@@ -31,7 +31,7 @@ def read_origin(
     """
     if not 0 <= offset < 2**63:
         raise InputError(f"{offset} is no place in a file; origins.jsonl is damaged.")
-    if is_hub_name(file) or "://" in file or ("::" in file and not os.path.lexists(file)):
+    if is_hub_name(file) or is_url(file):
         if not follows_remote:
             raise InputError(f"{file} is not on this machine; --follow-origins reads it there.")
     else:
